@@ -1,0 +1,58 @@
+"""EngineConfig: everything an engine is started with."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ..messages import ConfigError
+
+DEFAULT_MODEL = "smollm2-135m"
+Device = Literal["auto", "cpu", "simulated"]
+DType = Literal["auto", "float32", "bfloat16"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """Everything an engine is started with. Raises ConfigError where the options make no sense."""
+
+    model: str | Path = DEFAULT_MODEL  # a GGUF file, a Hugging Face folder, a short name, a hub id
+    device: Device = "auto"
+    dtype: DType = "auto"  # auto: bfloat16 where the processor multiplies it natively
+    block_size: int = 16  # positions per KV block
+    num_blocks: int | None = None
+    kv_memory: int | None = None  # bytes of KV; used when num_blocks is None
+    max_model_len: int | None = None  # None: the model's context
+    max_num_seqs: int = 64  # sequences that run at once
+    max_num_batched_tokens: int = 2048  # token positions computed per step
+    long_prefill_token_threshold: int | None = None  # cap on one row's chunk when others want to run
+    steps_in_flight: int = 2
+    prefix_caching: bool = True
+    watermark: float = 0.01  # share of the pool kept free when a sequence is admitted beside others
+    max_waiting: int = 1024  # requests; one more is refused with EngineOverloaded
+
+    def __post_init__(self) -> None:
+        self._check_choices()
+        for name in ("block_size", "max_num_seqs", "max_num_batched_tokens", "max_waiting"):
+            self._check_whole(name, getattr(self, name))
+        for name in ("num_blocks", "kv_memory", "max_model_len", "long_prefill_token_threshold"):
+            if getattr(self, name) is not None:
+                self._check_whole(name, getattr(self, name))
+        if self.steps_in_flight not in (1, 2, 3, 4):
+            raise ConfigError(f"steps_in_flight is {self.steps_in_flight!r}; it must be 1 to 4")
+        if not 0 <= self.watermark < 1:
+            raise ConfigError(f"watermark is {self.watermark!r}; it must be from 0 to below 1")
+
+    def _check_choices(self) -> None:
+        for name, choices in (
+            ("device", ("auto", "cpu", "simulated")),
+            ("dtype", ("auto", "float32", "bfloat16")),
+        ):
+            if getattr(self, name) not in choices:
+                raise ConfigError(
+                    f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(choices)}"
+                )
+
+    @staticmethod
+    def _check_whole(name: str, value: object) -> None:
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ConfigError(f"{name} is {value!r}; it must be a whole number of at least 1")

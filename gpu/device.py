@@ -1,0 +1,39 @@
+"""The device seam: what every device does, whatever it computes with."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from ..messages import StepDone, StepFailed, StepPlan
+
+StepAddress: TypeAlias = Callable[[StepDone | StepFailed], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceFacts:
+    """What was found out while a device was set up."""
+
+    model: str  # short name for logs
+    device: str  # cpu | cuda | simulated
+    dtype: str
+    vocab_size: int
+    max_model_len: int  # positions per sequence: the smallest of model, option and pool
+    block_size: int
+    num_blocks: int
+    eos_token_ids: frozenset[int]  # union of configuration and generation configuration
+
+
+class Device(Protocol):
+    """Runs steps in order. The device owns its threads and a slot table of row states."""
+
+    @property
+    def facts(self) -> DeviceFacts: ...
+
+    def launch(self, plan: StepPlan, done: StepAddress) -> None:
+        """Queue a step and return at once; `done` is posted one result per step, in step order,
+        on the thread of the event loop."""
+        ...
+
+    def close(self) -> None:
+        """Finish or drop what is queued, stop every thread and release memory. Idempotent."""
+        ...

@@ -1,0 +1,21 @@
+"""What a device is opened with."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+DType = Literal["auto", "float32", "bfloat16"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceOptions:
+    """What a device is opened with; what has to be found out comes back as DeviceFacts."""
+
+    model: str  # a path, a known short name or a hub id
+    dtype: DType = "auto"
+    block_size: int = 16  # positions per KV block
+    num_blocks: int | None = None
+    kv_memory: int | None = None  # bytes for KV; used when num_blocks is None
+    max_model_len: int | None = None
+    num_slots: int = 128  # rows of the slot table
+    max_num_batched_tokens: int = 2048  # token positions per step, at most
+    generic: bool = False  # run through transformers even where a fast path exists

@@ -1,0 +1,128 @@
+"""Floor 0: the values that actors exchange. No asyncio, no torch, no input or output."""
+
+from typing import TypeAlias
+
+from .arrays import (
+    NO_BOOLS,
+    NO_INTS,
+    NO_LONGS,
+    Bools,
+    Ints,
+    Longs,
+    frozen_ints,
+    frozen_longs,
+    same,
+    seal,
+)
+from .blocks import (
+    AdmitSequence,
+    BlocksReserved,
+    BlocksSettled,
+    Grant,
+    PublishBlocks,
+    ReleaseBlocks,
+    ReserveBlocks,
+    ResetPrefixCache,
+    SequenceAdmitted,
+    UnpublishBlocks,
+)
+from .errors import (
+    ConfigError,
+    DecodeError,
+    EngineDead,
+    EngineOverloaded,
+    ModelError,
+    RequestError,
+    RequestFailed,
+    RequestRejected,
+    StepaheadError,
+)
+from .outputs import Delta, Output, Result, Timings, Usage
+from .params import SamplingParams
+from .requests import (
+    Abort,
+    Admitted,
+    DeadlineReached,
+    Ended,
+    FinishReason,
+    Generate,
+    Preempted,
+    StopMatched,
+    TokensReady,
+)
+from .steps import RowFailed, RowState, StepDone, StepFailed, StepPlan
+
+Message: TypeAlias = (
+    Generate
+    | Abort
+    | StopMatched
+    | DeadlineReached
+    | TokensReady
+    | StepPlan
+    | StepDone
+    | StepFailed
+    | ReserveBlocks
+    | BlocksReserved
+    | AdmitSequence
+    | SequenceAdmitted
+    | PublishBlocks
+    | ReleaseBlocks
+    | BlocksSettled
+    | UnpublishBlocks
+    | ResetPrefixCache
+    | Delta
+)
+"""Everything that one actor may post to another."""
+
+__all__ = [
+    "NO_BOOLS",
+    "NO_INTS",
+    "NO_LONGS",
+    "Abort",
+    "AdmitSequence",
+    "Admitted",
+    "BlocksReserved",
+    "BlocksSettled",
+    "Bools",
+    "ConfigError",
+    "DeadlineReached",
+    "DecodeError",
+    "Delta",
+    "Ended",
+    "EngineDead",
+    "EngineOverloaded",
+    "FinishReason",
+    "Generate",
+    "Grant",
+    "Ints",
+    "Longs",
+    "Message",
+    "ModelError",
+    "Output",
+    "Preempted",
+    "PublishBlocks",
+    "ReleaseBlocks",
+    "RequestError",
+    "RequestFailed",
+    "RequestRejected",
+    "ReserveBlocks",
+    "ResetPrefixCache",
+    "Result",
+    "RowFailed",
+    "RowState",
+    "SamplingParams",
+    "SequenceAdmitted",
+    "StepDone",
+    "StepFailed",
+    "StepPlan",
+    "StepaheadError",
+    "StopMatched",
+    "Timings",
+    "TokensReady",
+    "UnpublishBlocks",
+    "Usage",
+    "frozen_ints",
+    "frozen_longs",
+    "same",
+    "seal",
+]

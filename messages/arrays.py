@@ -1,0 +1,51 @@
+"""Columns: the numpy arrays that messages carry, and how such messages are compared."""
+
+from collections.abc import Iterable
+from dataclasses import fields, is_dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints: TypeAlias = NDArray[np.int32]
+Longs: TypeAlias = NDArray[np.int64]
+Bools: TypeAlias = NDArray[np.bool_]
+
+
+def frozen_ints(values: Iterable[int] | Ints) -> Ints:
+    """An owned, read-only int32 copy: what a message may carry (never a view of a ledger)."""
+    array = np.array(values if isinstance(values, np.ndarray) else list(values), dtype=np.int32)
+    array.flags.writeable = False
+    return array
+
+
+def frozen_longs(values: Iterable[int] | Longs) -> Longs:
+    """An owned, read-only int64 copy."""
+    array = np.array(values if isinstance(values, np.ndarray) else list(values), dtype=np.int64)
+    array.flags.writeable = False
+    return array
+
+
+def seal(array: NDArray[Any]) -> NDArray[Any]:
+    """Mark an array that nobody else holds as read-only, without copying it."""
+    array.flags.writeable = False
+    return array
+
+
+NO_INTS: Ints = frozen_ints(())
+NO_LONGS: Longs = frozen_longs(())
+NO_BOOLS: Bools = np.zeros(0, dtype=np.bool_)
+NO_BOOLS.flags.writeable = False
+
+
+def same(left: object, right: object) -> bool:
+    """Whether two messages are equal, arrays included (dtype, shape and values)."""
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
+        return left.dtype == right.dtype and np.array_equal(left, right)
+    if is_dataclass(left) and not isinstance(left, type):
+        return all(same(getattr(left, f.name), getattr(right, f.name)) for f in fields(left))
+    if isinstance(left, tuple) and isinstance(right, tuple):
+        return len(left) == len(right) and all(map(same, left, right))
+    return left == right

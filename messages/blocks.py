@@ -1,0 +1,121 @@
+"""The conversation about KV blocks between Scheduler and KVPool.
+
+Each message says which steps are posted and done, because a block that a step in flight mentions
+is not free before that step is done. Every question is answered in the turn it was asked.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from .arrays import Ints
+
+
+class Grant(IntEnum):
+    """What became of a demand."""
+
+    REFUSED = 0  # nothing, and nobody may give way for it
+    LATER = 1  # enough blocks are due; nothing is held, ask again next step
+    PART = 2  # some of the blocks
+    FULL = 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReserveBlocks:
+    """Running sequences want to grow.
+
+    Demands are parallel and in the order of importance; victims are parallel, the least important
+    first. A rank is a place in that one order. A victim serves only demands of lower rank, and
+    never one that was granted in the same message.
+    """
+
+    posted: int
+    done: int
+    slots: Ints
+    wanted: Ints  # blocks
+    ranks: Ints
+    victims: Ints  # slots
+    victim_ranks: Ints
+    fences: Ints  # the last step that mentions each victim
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlocksReserved:
+    """The answer to ReserveBlocks, parallel to its demands."""
+
+    outcomes: Ints  # Grant
+    granted: Ints  # blocks, counted
+    block_ids: Ints  # all granted blocks, in demand order
+    preempted: Ints  # slots that gave way: they hold no block any more
+    next_fence: int | None  # the earliest step whose completion frees or commits something
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AdmitSequence:
+    """A waiting sequence asks to run: match its prefix and reserve its first chunk."""
+
+    posted: int
+    done: int
+    slot: int
+    token_ids: Ints  # the confirmed tokens
+    block_hashes: tuple[bytes, ...]  # of their full blocks
+    chunk: int  # tokens it may compute in its first step, beyond the prefix found
+    promised: int  # blocks that admitted prefills will still need
+    victims: Ints  # slots of strictly lower class, the least important first
+    fences: Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SequenceAdmitted:
+    """The answer to AdmitSequence; with REFUSED or LATER the slot holds nothing."""
+
+    outcome: Grant
+    cached_tokens: int  # positions whose KV was found
+    block_ids: Ints  # the block table: found blocks first, then new ones
+    preempted: Ints
+    next_fence: int | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PublishBlocks:
+    """Full blocks whose tokens are confirmed and whose writer is posted become findable.
+
+    Parallel columns; `indices` are places in the slot's block table.
+    """
+
+    posted: int
+    done: int
+    step: int  # the step whose completion commits them
+    slots: Ints
+    indices: Ints
+    block_hashes: tuple[bytes, ...]
+    token_ids: tuple[bytes, ...]  # the block's tokens, as little-endian int32
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReleaseBlocks:
+    """Sequences that ended let go of all their blocks; without slots it only tells the steps."""
+
+    posted: int
+    done: int
+    slots: Ints
+    fences: Ints  # the last step that mentions each slot
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlocksSettled:
+    """The answer to ReleaseBlocks and PublishBlocks."""
+
+    next_fence: int | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnpublishBlocks:
+    """Steps failed: blocks that no completed step has written stop being findable."""
+
+    posted: int
+    done: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResetPrefixCache:
+    """Forget every cached block; sequences that run keep theirs: API → KVPool."""

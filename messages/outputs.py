@@ -1,0 +1,76 @@
+"""What a caller gets back."""
+
+from dataclasses import dataclass
+
+from .requests import FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts; `completion_tokens` is the number of sampled ids, a final EOS included."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int  # prompt tokens whose KV came from the prefix cache
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Where a request's time went, in seconds; they are measured on the engine's clock."""
+
+    queue_s: float  # until it was first scheduled
+    ttft_s: float | None  # until its first token; None if there was none
+    decode_s: float  # from the first token to the last
+    total_s: float
+    preemptions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """A piece of one output. Exactly one delta per index has a `finish_reason`, the last one."""
+
+    request_id: str
+    index: int
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason | None = None
+    stop_reason: int | str | None = None
+    usage: Usage | None = None  # on the last delta
+    timings: Timings | None = None  # on the last delta
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One finished answer. `token_ids` holds every sampled token; `text` excludes EOS and stops."""
+
+    index: int
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    stop_reason: int | str | None  # the stop id or stop string that ended it
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A finished request; the properties speak of its first output."""
+
+    request_id: str
+    outputs: tuple[Output, ...]
+    usage: Usage
+    timings: Timings
+
+    @property
+    def text(self) -> str:
+        return self.outputs[0].text
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        return self.outputs[0].token_ids
+
+    @property
+    def finish_reason(self) -> FinishReason:
+        return self.outputs[0].finish_reason
+
+    @property
+    def stop_reason(self) -> int | str | None:
+        return self.outputs[0].stop_reason

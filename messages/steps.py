@@ -1,0 +1,76 @@
+"""What the device is asked to run, and what comes back."""
+
+from dataclasses import dataclass
+
+from .arrays import Bools, Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowState:
+    """All a device must know of a slot at the start of an epoch; it replaces what it knew."""
+
+    slot: int
+    epoch: int
+    token_ids: Ints  # the confirmed tokens, prompt and output
+    num_prompt_tokens: int
+    block_ids: Ints  # block table from position 0
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    seed: int
+    min_end: int  # while the position sampled is below this, `banned_ids` cannot be sampled
+    banned_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepPlan:
+    """One step: what changed since the last one, then the rows that run: Scheduler → Executor.
+
+    Row columns are parallel and in planning order. A row computes positions
+    [start, start + length) of its slot; the token at a position the host does not know yet is the
+    one the device sampled there itself. A row that samples writes its token at `start + length`.
+    The device applies `new_rows`, then `block_*`, and within each layer writes every row's KV
+    before any row attends (a row may read blocks that an earlier row of the same step writes).
+    """
+
+    step: int
+    new_rows: tuple[RowState, ...]
+    block_slots: Ints  # appended blocks, parallel: block_ids[i] becomes entry block_indices[i]
+    block_indices: Ints
+    block_ids: Ints
+    slots: Ints
+    epochs: Ints
+    starts: Ints
+    lengths: Ints
+    samples: Bools
+
+    @property
+    def num_tokens(self) -> int:
+        """Token positions that this step computes."""
+        return int(self.lengths.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class RowFailed:
+    """A row whose result cannot be used, for instance because its logits are not numbers."""
+
+    row: int  # index into the plan's rows
+    error: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepDone:
+    """The result of one step: Executor → Scheduler. Steps are answered in order, each once."""
+
+    step: int
+    token_ids: Ints  # one per sampling row, in row order; -1 where the row failed
+    failed: tuple[RowFailed, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StepFailed:
+    """A step that gave no result at all; the steps after it in flight fail with it."""
+
+    step: int
+    error: str
