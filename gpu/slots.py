@@ -1,0 +1,68 @@
+"""SlotTables: what a device remembers of every slot between steps. Numpy only, no torch."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..messages import RowState, StepPlan
+from ..messages.arrays import Ints, Longs
+
+INT32_MAX = 2**31 - 1
+
+
+class SlotTables:
+    """Tokens, block tables and sampling rows by slot, changed only by what a plan brings.
+
+    The token at a position below what a row state brought comes from that state; above it, from
+    what the device sampled itself and recorded with `record`.
+    """
+
+    def __init__(self, num_slots: int, max_model_len: int, block_size: int) -> None:
+        self.block_size = block_size
+        max_blocks = -(-max_model_len // block_size)
+        # One column more than the context: the last position may still sample a token.
+        self.tokens: Ints = np.zeros((num_slots, max_model_len + 1), dtype=np.int32)
+        self.block_table: Ints = np.zeros((num_slots, max_blocks), dtype=np.int32)
+        self.epochs: Ints = np.full(num_slots, -1, dtype=np.int32)
+        self.temperature = np.zeros(num_slots, dtype=np.float32)
+        self.top_k: Ints = np.zeros(num_slots, dtype=np.int32)  # 0: off
+        self.top_p = np.ones(num_slots, dtype=np.float32)
+        self.min_p = np.zeros(num_slots, dtype=np.float32)
+        self.seed: Longs = np.zeros(num_slots, dtype=np.int64)
+        self.min_end: Ints = np.zeros(num_slots, dtype=np.int32)
+        self.banned_ids: list[tuple[int, ...]] = [()] * num_slots
+
+    def apply(self, plan: StepPlan) -> None:
+        """Take over the plan's new row states, then its appended blocks."""
+        for row in plan.new_rows:
+            self._replace(row)
+        self.block_table[plan.block_slots, plan.block_indices] = plan.block_ids
+
+    def _replace(self, row: RowState) -> None:
+        slot = row.slot
+        self.epochs[slot] = row.epoch
+        self.tokens[slot, : len(row.token_ids)] = row.token_ids
+        self.block_table[slot, : len(row.block_ids)] = row.block_ids
+        self.temperature[slot] = row.temperature
+        self.top_k[slot] = min(row.top_k, INT32_MAX)
+        self.top_p[slot] = row.top_p
+        self.min_p[slot] = row.min_p
+        self.seed[slot] = row.seed
+        self.min_end[slot] = row.min_end
+        self.banned_ids[slot] = row.banned_ids
+
+    def record(self, slots: Ints, positions: Ints, token_ids: Ints) -> None:
+        """Remember the tokens that a step sampled; a failed row (-1) leaves token 0 behind."""
+        self.tokens[slots, positions] = np.maximum(token_ids, 0)
+
+    def blocks_of(self, slots: Ints, positions: Ints) -> Ints:
+        """The block that holds each (slot, position)."""
+        blocks: Ints = self.block_table[slots, positions // self.block_size]
+        return blocks
+
+
+def expand_rows(starts: Ints, lengths: Ints) -> tuple[NDArray[np.int64], Ints]:
+    """Every position of every row, flat: (row of each token, position of each token)."""
+    rows = np.repeat(np.arange(len(lengths)), lengths)
+    first = np.cumsum(lengths) - lengths  # where each row begins in the flat arrays
+    positions = np.arange(len(rows), dtype=np.int32) + np.repeat(starts - first, lengths)
+    return rows, positions.astype(np.int32, copy=False)
