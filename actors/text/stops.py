@@ -1,0 +1,58 @@
+"""Stop strings in a text that arrives in pieces. Pure: no awaits, no clock, no tensors."""
+
+from collections.abc import Sequence
+
+
+class StopMatcher:
+    """Finds the stop string that is complete first; among those, the longest.
+
+    How the text is cut into pieces makes no difference. Text before the match is always returned,
+    and text is held back only while it may be the beginning of a stop string.
+    """
+
+    def __init__(self, stops: Sequence[str], *, include_in_output: bool = False) -> None:
+        self.matched: str | None = None  # the stop string that ended the text
+        self._stops = tuple(stops)
+        self._include_in_output = include_in_output
+        self._first_characters = frozenset(stop[0] for stop in stops)
+        self._beginnings = frozenset(stop[:end] for stop in stops for end in range(1, len(stop)))
+        self._longest_beginning = max((len(stop) - 1 for stop in stops), default=0)
+        self._held = ""
+
+    def push(self, text: str) -> str:
+        """Take the next piece and return the text that can be shown now."""
+        if self.matched is not None:
+            return ""
+        text = self._held + text
+        found = self._find_first(text)
+        if found is not None:
+            end, self.matched = found
+            self._held = ""
+            return text[:end] if self._include_in_output else text[: end - len(self.matched)]
+        certain = self._num_certain(text)
+        self._held = text[certain:]
+        return text[:certain]
+
+    def flush(self) -> str:
+        """Return the held-back tail: the text ended without completing a stop string."""
+        held, self._held = self._held, ""
+        return held
+
+    def _find_first(self, text: str) -> tuple[int, str] | None:
+        """Return where the match ends and the stop string, or None."""
+        best: tuple[int, str] | None = None
+        for stop in self._stops:
+            start = text.find(stop)
+            if start < 0:
+                continue
+            end = start + len(stop)
+            if best is None or end < best[0] or (end == best[0] and len(stop) > len(best[1])):
+                best = end, stop
+        return best
+
+    def _num_certain(self, text: str) -> int:
+        """Count the characters before the longest tail that begins a stop string."""
+        for start in range(max(0, len(text) - self._longest_beginning), len(text)):
+            if text[start] in self._first_characters and text[start:] in self._beginnings:
+                return start
+        return len(text)
