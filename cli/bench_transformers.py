@@ -1,0 +1,89 @@
+"""The single stream of the engine beside `generate` of transformers: same weights, same dtype.
+
+The two run in turn, so that a machine whose speed drifts drifts for both.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..actors.config import EngineConfig
+from ..gpu.loading.resolve import resolve_model
+from .bench_runs import Run, described, spread, summary, timed_run
+from .bench_workload import Job, single_job
+from .runner import progress, running_engine
+
+
+async def compare(
+    config: EngineConfig, runs: int, show: Callable[[Mapping[str, object]], None]
+) -> None:
+    """Show the engine's line, that of transformers and the ratio of their medians."""
+    async with running_engine(config) as engine:
+        facts = engine.facts
+        with progress("loading the same model in transformers"):
+            peer = _load(resolve_model(config.model), facts.dtype)
+        jobs = [
+            single_job(facts.vocab_size, n, longest=facts.max_model_len) for n in range(runs + 1)
+        ]
+        pairs = []
+        with progress(f"in turn, {runs} runs after a warm-up"):
+            for job in jobs:
+                pairs.append((await timed_run(engine, [job]), _timed_generate(peer, job)))
+    ours, theirs = zip(*pairs[1:], strict=True)
+    show({**described("single", facts), **_without_memory(summary(ours))})
+    show({**described("transformers generate", facts), **_without_memory(summary(theirs))})
+    ratios = [our.tokens_per_s / their.tokens_per_s for our, their in pairs[1:]]
+    show({"bench": "engine to transformers", "ratio": spread(ratios)})
+
+
+def _without_memory(line: dict[str, object]) -> dict[str, object]:
+    """Two models in one process have one peak, which tells nothing about either."""
+    del line["peak_memory_mb"]
+    return line
+
+
+def _load(path: Path, dtype: str) -> Any:
+    import torch
+    from transformers import AutoModelForCausalLM
+    from transformers.utils.quantization_config import GgufConfig
+
+    options: dict[str, Any] = {"dtype": getattr(torch, dtype)}
+    if path.is_file():
+        options |= {"gguf_file": path.name, "quantization_config": GgufConfig(dequantize=True)}
+    folder = path.parent if path.is_file() else path
+    model = AutoModelForCausalLM.from_pretrained(folder, **options).eval()
+    model.generation_config.eos_token_id = None
+    return model
+
+
+class _FirstToken:
+    """Given to `generate` as a streamer; notes when the first token came."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []  # the prompt is handed over first, then each token
+
+    def put(self, value: object) -> None:
+        self.times.append(time.perf_counter())
+
+    def end(self) -> None:
+        pass
+
+
+def _timed_generate(model: Any, job: Job) -> Run:
+    import torch
+
+    prompt = torch.tensor([job.prompt])
+    streamer = _FirstToken()
+    started = time.perf_counter()
+    with torch.inference_mode():
+        ids = model.generate(
+            prompt,
+            attention_mask=torch.ones_like(prompt),
+            max_new_tokens=job.output_tokens,
+            do_sample=False,
+            pad_token_id=0,
+            streamer=streamer,
+        )
+    seconds = time.perf_counter() - started
+    return Run(seconds, ids.shape[1] - prompt.shape[1], (streamer.times[1] - started,))

@@ -1,0 +1,38 @@
+"""`engine-cli generate`: continue a prompt as it stands, without a chat template."""
+
+import click
+
+from ..actors.config import EngineConfig
+from ..messages import SamplingParams
+from .options import EngineOptions, SamplingOptions, engine_options, sampling_options
+from .output import write, write_answer, write_json
+from .piped import read_stdin
+from .render import result_fields
+from .runner import run, running_engine
+
+
+@click.command(short_help="Continue a prompt as it stands.")
+@click.argument("prompt")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: text, ids, timings.")
+@sampling_options
+@engine_options
+def generate(prompt: str, as_json: bool, sampling: SamplingOptions, engine: EngineOptions) -> None:
+    """Continue PROMPT as it stands; `-` reads it from standard input."""
+    if prompt == "":
+        raise click.UsageError("the prompt is empty; give some text, or - for standard input")
+    text = read_stdin() if prompt == "-" else prompt
+    params, config = sampling.params(), engine.config()
+    if text.strip():
+        run(_generate(text, params, config, as_json=as_json))
+
+
+async def _generate(
+    prompt: str, params: SamplingParams, config: EngineConfig, *, as_json: bool
+) -> None:
+    async with running_engine(config) as engine:
+        if as_json:
+            write_json(result_fields(await engine.generate(prompt, params)))
+            return
+        async for delta in engine.stream(prompt, params):
+            write_answer(delta.text)
+        write("\n")

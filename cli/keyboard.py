@@ -1,0 +1,76 @@
+"""The keyboard while no prompt is shown: Ctrl-C calls back, everything else waits for the prompt.
+
+Ctrl-C arrives as a byte and not as a signal, so that it reaches this process alone: not the `make`
+or the shell script it was started from. A SIGINT that somebody sends is treated as the same wish.
+"""
+
+import asyncio
+import os
+import signal
+import termios
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from prompt_toolkit.input import Input
+from prompt_toolkit.input.typeahead import store_typeahead
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.output import Output
+from prompt_toolkit.utils import is_dumb_terminal
+
+
+@contextmanager
+def quiet_keyboard(fd: int) -> Iterator[None]:
+    """Nothing typed is echoed or held until Enter, and Ctrl-C is a byte, for the whole block."""
+    before = termios.tcgetattr(fd)
+    mode = termios.tcgetattr(fd)
+    mode[0] &= ~termios.ICRNL
+    mode[3] &= ~(termios.ECHO | termios.ICANON)
+    mode[6][termios.VMIN], mode[6][termios.VTIME] = 1, 0
+    mode[6][termios.VINTR] = bytes([os.fpathconf(fd, "PC_VDISABLE") & 0xFF])
+    termios.tcsetattr(fd, termios.TCSANOW, mode)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(fd, termios.TCSANOW, before)
+
+
+@contextmanager
+def keys_while_busy(
+    keyboard: Input, screen: Output, interrupted: Callable[[], None]
+) -> Iterator[None]:
+    """Call back on each Ctrl-C; keep the other keys, and whole pastes, for the next prompt."""
+
+    def read() -> None:
+        keys = keyboard.read_keys()
+        if keyboard.closed or any(key.key is Keys.ControlC for key in keys):
+            interrupted()
+        store_typeahead(keyboard, [key for key in keys if key.key is not Keys.ControlC])
+
+    with _bracketed_paste(screen), keyboard.attach(read):
+        yield
+    store_typeahead(keyboard, keyboard.flush_keys())
+
+
+@contextmanager
+def _bracketed_paste(screen: Output) -> Iterator[None]:
+    if is_dumb_terminal():
+        yield
+        return
+    screen.enable_bracketed_paste()
+    screen.flush()
+    try:
+        yield
+    finally:
+        screen.disable_bracketed_paste()
+        screen.flush()
+
+
+@contextmanager
+def on_sigint(callback: Callable[[], None]) -> Iterator[None]:
+    """Call back in the event loop on SIGINT, for the length of the block."""
+    loop = asyncio.get_running_loop()
+    before = signal.signal(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(callback))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

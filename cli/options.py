@@ -1,0 +1,128 @@
+"""The options that commands share, gathered into one value each."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import wraps
+from typing import Any, TypeVar, get_args
+
+import click
+
+from ..actors.config import DEFAULT_MODEL, Device, DType, EngineConfig
+from ..messages import SamplingParams
+from .logs import configure_logs
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    """What was said about the engine; None where nothing was."""
+
+    model: str
+    device: str | None
+    dtype: str | None
+    max_model_len: int | None
+    num_blocks: int | None
+    max_num_seqs: int | None
+    max_num_batched_tokens: int | None
+    steps_in_flight: int | None
+    no_prefix_caching: bool
+    log: str
+
+    def config(self) -> EngineConfig:
+        """The configuration; raises ConfigError where the options make no sense."""
+        configure_logs(self.log)
+        unlike = ("no_prefix_caching", "log")
+        given = _given(self, without=unlike)
+        return EngineConfig(**given, prefix_caching=not self.no_prefix_caching)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingOptions:
+    """What was said about sampling; None where nothing was."""
+
+    max_tokens: int | None
+    temperature: float | None
+    top_p: float | None
+    top_k: int | None
+    min_p: float | None
+    seed: int | None
+    stop: tuple[str, ...]
+
+    def params(self, base: SamplingParams | None = None) -> SamplingParams:
+        """The base with what was given; raises RequestRejected where a value has no meaning."""
+        given = _given(self, without=() if self.stop else ("stop",))
+        return replace(base or SamplingParams(), **given)
+
+
+def _given(options: EngineOptions | SamplingOptions, *, without: tuple[str, ...]) -> dict[str, Any]:
+    values = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in without}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+_ENGINE = (
+    click.option(
+        "--model",
+        default=DEFAULT_MODEL,
+        show_default=True,
+        metavar="NAME",
+        help="A GGUF file, a Hugging Face folder, a short name (see `models`) or a hub id.",
+    ),
+    click.option("--device", type=click.Choice(get_args(Device)), help="Where to compute."),
+    click.option("--dtype", type=click.Choice(get_args(DType)), help="What to compute in."),
+    click.option("--max-model-len", type=int, metavar="N", help="Positions per sequence."),
+    click.option("--num-blocks", type=int, metavar="N", help="KV blocks in the pool."),
+    click.option("--max-num-seqs", type=int, metavar="N", help="Sequences that run at once."),
+    click.option(
+        "--max-num-batched-tokens", type=int, metavar="N", help="Token positions per step."
+    ),
+    click.option("--steps-in-flight", type=int, metavar="N", help="Steps ahead of the results."),
+    click.option("--no-prefix-caching", is_flag=True, help="Compute every prompt from its start."),
+    click.option(
+        "--log",
+        default="warning",
+        show_default=True,
+        metavar="LEVEL|FILE",
+        help="Log to standard error from a level on, or JSON lines into a file.",
+    ),
+)
+
+_SAMPLING = (
+    click.option("--max-tokens", type=int, metavar="N", help="Stop after that many tokens."),
+    click.option("--temperature", type=float, metavar="T", help="0 takes the likeliest token."),
+    click.option("--top-p", type=float, metavar="P", help="Keep the likeliest up to this share."),
+    click.option("--top-k", type=int, metavar="K", help="Keep the K likeliest; 0 keeps all."),
+    click.option("--min-p", type=float, metavar="P", help="Drop what has less than P of the best."),
+    click.option("--seed", type=int, metavar="N", help="Draw the same answer again."),
+    click.option(
+        "--stop", multiple=True, metavar="TEXT", help="End the answer at this text; repeatable."
+    ),
+)
+
+
+def engine_options(command: Command) -> Command:
+    """Give a command the options about the engine, as its argument `engine`."""
+    return _gather(command, "engine", EngineOptions, _ENGINE)
+
+
+def sampling_options(command: Command) -> Command:
+    """Give a command the options about sampling, as its argument `sampling`."""
+    return _gather(command, "sampling", SamplingOptions, _SAMPLING)
+
+
+def _gather(
+    command: Command,
+    argument: str,
+    kind: type[EngineOptions] | type[SamplingOptions],
+    options: tuple[Callable[[Command], Command], ...],
+) -> Command:
+    names = [field.name for field in fields(kind)]
+
+    @wraps(command)
+    def gathered(**values: Any) -> Any:
+        own = {name: values.pop(name) for name in names}
+        return command(**values, **{argument: kind(**own)})
+
+    for option in reversed(options):
+        gathered = option(gathered)
+    return gathered  # type: ignore[return-value]

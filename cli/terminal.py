@@ -1,0 +1,154 @@
+"""The chat on a terminal: reads a message, streams the answer, obeys slash commands."""
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from itertools import count
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+from ..actors.engine import Engine
+from ..messages import FinishReason, RequestError, SamplingParams
+from .conversation import Conversation, Message
+from .history import BoundedHistory, history_file
+from .keyboard import keys_while_busy, on_sigint, quiet_keyboard
+from .output import write, write_answer
+from .render import table
+from .slash import COMMANDS, KEYS, SlashCommand, parse_slash
+from .stats import ChatStats, Row, engine_row, sampling_rows
+
+PROMPT, CONTINUATION = ">>> ", "... "
+_NOTES = {
+    FinishReason.ABORT: "(stopped)\n",
+    FinishReason.LENGTH: "(cut off at the limit of tokens)\n",
+    FinishReason.TIMEOUT: "(out of time)\n",
+    FinishReason.ERROR: "(the answer failed)\n",
+}
+
+
+class Interrupted(Exception):
+    """Raised when Ctrl-C is pressed at the prompt."""
+
+
+class TerminalChat:
+    """One conversation between a keyboard and an engine."""
+
+    def __init__(self, engine: Engine, conversation: Conversation, params: SamplingParams) -> None:
+        self._engine = engine
+        self._conversation = conversation
+        self._params = params
+        self._stats = ChatStats()
+        self._session = _prompt_session()
+        self._answers = count(1)
+        self._running: str | None = None  # the request that is being answered
+        self._stopping: asyncio.Future[None] | None = None
+
+    async def run(self) -> None:
+        """Chat until Ctrl-D or /exit."""
+        facts = self._engine.facts
+        write(f"{facts.model} on {facts.device} in {facts.dtype}; /help helps, Ctrl-D leaves.\n")
+        with quiet_keyboard(sys.stdin.fileno()), on_sigint(self._stop):
+            while (text := await self._read()) is not None:
+                command = parse_slash(text)
+                if command is None:
+                    await self._answer(text)
+                elif command.name == "/exit":
+                    return
+                else:
+                    self._obey(command)
+
+    async def _read(self) -> str | None:
+        """The next message or command; None when the user leaves."""
+        while True:
+            try:
+                text = await self._session.prompt_async()
+            except Interrupted:
+                if not self._session.default_buffer.text:
+                    write("Ctrl-D or /exit leaves.\n")
+            except EOFError:
+                return None
+            else:
+                if text.strip():
+                    return text
+
+    async def _answer(self, question: str) -> None:
+        """Stream one answer; what came of it before a stop or a fault is kept."""
+        said: list[str] = []
+        request_id = f"chat-{next(self._answers)}"
+        messages = self._conversation.ask(question)
+        try:
+            with self._stoppable(request_id):
+                await self._stream(messages, request_id, said)
+        except RequestError as error:
+            write(f"{error}\n")
+        finally:
+            self._conversation.answer("".join(said))
+
+    async def _stream(self, messages: list[Message], request_id: str, said: list[str]) -> None:
+        stream = self._engine.stream_chat(messages, self._params, request_id=request_id)
+        async for delta in stream:
+            said.append(delta.text)
+            write_answer(delta.text)
+            if delta.finish_reason is not None:
+                self._stats.record(delta)
+                write("\n" + _NOTES.get(delta.finish_reason, ""))
+
+    @contextmanager
+    def _stoppable(self, request_id: str) -> Iterator[None]:
+        """Let Ctrl-C, as a key or as a signal, end the request."""
+        app = self._session.app
+        self._running = request_id
+        try:
+            with keys_while_busy(app.input, app.output, self._stop):
+                yield
+        finally:
+            self._running = None
+
+    def _stop(self) -> None:
+        """End the answer that is being streamed, if there is one."""
+        if self._running is not None:
+            self._stopping = asyncio.ensure_future(self._engine.abort(self._running))
+
+    def _obey(self, command: SlashCommand) -> None:
+        match command.name:
+            case "/help":
+                write(table([*COMMANDS.items(), *KEYS.items()]))
+            case "/system":
+                self._set_system(command.argument)
+            case "/clear":
+                self._conversation.clear()
+                write("The conversation starts anew.\n")
+            case "/stats":
+                write(table(self._all_stats()))
+            case unknown:
+                write(f"There is no command {unknown}; /help lists what there is.\n")
+
+    def _set_system(self, text: str) -> None:
+        if text:
+            self._conversation.system = text
+        current = self._conversation.system
+        write(f"The system prompt is: {current}\n" if current else "There is no system prompt.\n")
+
+    def _all_stats(self) -> Iterator[Row]:
+        yield from self._stats.rows()
+        yield from sampling_rows(self._params, self._engine.default_params)
+        yield engine_row(asdict(self._engine.stats()))
+
+
+def _prompt_session() -> PromptSession[str]:
+    keys = KeyBindings()
+
+    @keys.add("escape", "enter")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    return PromptSession(
+        PROMPT,
+        history=BoundedHistory(history_file()),
+        key_bindings=keys,
+        prompt_continuation=CONTINUATION,
+        interrupt_exception=Interrupted,
+    )
