@@ -6,6 +6,7 @@ import click
 
 from ..actors.config import EngineConfig
 from .conversation import Conversation
+from .mistake import Mistake
 from .options import EngineOptions, SamplingOptions, engine_options, sampling_options
 from .output import is_terminal, write, write_answer, write_json
 from .piped import read_stdin, stdin_is_terminal
@@ -31,7 +32,7 @@ def chat(
     config, conversation = engine.config(), Conversation(system)
     if prompt is None and stdin_is_terminal() and is_terminal(sys.stdout):
         if as_json:
-            raise click.UsageError("--json gives one answer; add a PROMPT or pipe one in")
+            raise Mistake("--json gives one answer; add a PROMPT or pipe one in")
         run(_converse(conversation, sampling, config))
         return
     question = _question(prompt)
@@ -42,7 +43,7 @@ def chat(
 def _question(prompt: str | None) -> str:
     """PROMPT, then an empty line, then what was piped in; either may be missing."""
     if prompt is not None and not prompt.strip():
-        raise click.UsageError("the prompt is empty; give some text, or none to chat")
+        raise Mistake("the prompt is empty; give some text, or none to chat")
     piped = "" if prompt is not None and stdin_is_terminal() else read_stdin()
     return "\n\n".join(part for part in (prompt, piped) if part is not None and part.strip())
 

@@ -4,6 +4,7 @@ import click
 
 from ..actors.config import EngineConfig
 from ..messages import SamplingParams
+from .mistake import Mistake
 from .options import EngineOptions, SamplingOptions, engine_options, sampling_options
 from .output import write, write_answer, write_json
 from .piped import read_stdin
@@ -19,7 +20,7 @@ from .runner import run, running_engine
 def generate(prompt: str, as_json: bool, sampling: SamplingOptions, engine: EngineOptions) -> None:
     """Continue PROMPT as it stands; `-` reads it from standard input."""
     if prompt == "":
-        raise click.UsageError("the prompt is empty; give some text, or - for standard input")
+        raise Mistake("the prompt is empty; give some text, or - for standard input")
     text = read_stdin() if prompt == "-" else prompt
     params, config = sampling.params(), engine.config()
     if text.strip():

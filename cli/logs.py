@@ -5,9 +5,9 @@ import os
 import sys
 from typing import TextIO
 
-import click
 import structlog
 
+from .mistake import Mistake
 from .output import is_plain, is_terminal
 
 LEVELS = {
@@ -32,7 +32,7 @@ def _open(target: str) -> TextIO:
     try:
         return open(target, "a", encoding="utf-8", buffering=1)
     except OSError as error:
-        raise click.UsageError(
+        raise Mistake(
             f"no log in {target!r} ({error.strerror}); give a file or a level: {', '.join(LEVELS)}"
         ) from error
 

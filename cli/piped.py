@@ -2,8 +2,7 @@
 
 import sys
 
-import click
-
+from .mistake import Mistake
 from .output import is_terminal
 
 
@@ -18,7 +17,7 @@ def read_stdin() -> str:
     try:
         text = sys.stdin.buffer.read().decode()
     except UnicodeDecodeError as error:
-        raise click.UsageError(
+        raise Mistake(
             f"standard input is not UTF-8 text (byte {error.start} does not fit)"
         ) from error
     return text.removesuffix("\n").removesuffix("\r")
