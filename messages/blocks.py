@@ -60,8 +60,9 @@ class AdmitSequence:
     block_hashes: tuple[bytes, ...]  # of their full blocks
     chunk: int  # tokens it may compute in its first step, beyond the prefix found
     promised: int  # blocks that admitted prefills will still need
+    seats: int  # victims that must go in any case, for the limit on running sequences
     victims: Ints  # slots of strictly lower class, the least important first
-    fences: Ints
+    fences: Ints  # the last step that mentions each victim
 
 
 @dataclass(frozen=True, slots=True, eq=False)

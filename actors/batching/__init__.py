@@ -1,0 +1,6 @@
+"""The pure core of the Scheduler: sequences, their positions, and the plan of the next step."""
+
+from .batcher import Batcher
+from .limits import BatchLimits
+
+__all__ = ["BatchLimits", "Batcher"]

@@ -1,0 +1,185 @@
+"""The Batcher: who runs in the next step. Pure: no awaits, no clock, no tensors, no logging.
+
+Prefill, chunked prefill and decode are one rule: a sequence wants to move `scheduled` up to what
+is confirmed or being sampled, within the token budget, the context and the blocks it gets. Rule
+numbers are those of docs/design.md.
+"""
+
+import heapq
+
+import numpy as np
+
+from ...kvpool import BlockHasher
+from ...messages import (
+    Ended,
+    FinishReason,
+    Generate,
+    Preempted,
+    StepDone,
+    StepFailed,
+    StepPlan,
+    TokensReady,
+    frozen_ints,
+)
+from .block_client import BlockClient, PoolPort
+from .ledger import Ledger
+from .limits import MAX_FAILED_STEPS, BatchLimits
+from .planner import Planner
+from .publishing import Publisher
+from .report import Report
+from .roster import Roster
+from .sequence import Sequence
+from .steps import StepsInFlight
+
+
+class Batcher:
+    """Sequences come (`add`), go (`abort`, `stop_matched`, `expire`) and advance (`plan`,
+    `complete`, `fail`); `take_report` says what happened."""
+
+    def __init__(self, limits: BatchLimits, pool: PoolPort, hasher: BlockHasher) -> None:
+        self.steps = StepsInFlight(limits.steps_in_flight)
+        self._ledger = Ledger(limits.num_slots, limits.max_model_len)
+        self._roster = Roster(self._ledger)
+        self._report = Report()
+        self._deadlines: list[tuple[int, int]] = []  # a heap of (time, serial), lazily purged
+        self._blocks = BlockClient(pool, self.steps, self._ledger)
+        publisher = Publisher(self._ledger, hasher, self._blocks)
+        self._publisher = publisher if limits.prefix_caching else None
+        self._planner = Planner(
+            limits,
+            self._ledger,
+            self._roster,
+            self._blocks,
+            self._publisher,
+            steps=self.steps,
+            report=self._report,
+        )
+
+    # Requests
+
+    def add(self, request: Generate) -> None:
+        """A new request waits."""
+        self._roster.add(Sequence(request, request.prompt, list(request.block_hashes)))
+        for time_ns in (request.deadline_ns, request.queue_deadline_ns):
+            if time_ns is not None:
+                heapq.heappush(self._deadlines, (time_ns, request.serial))
+
+    def abort(self, serial: int) -> None:
+        """Somebody gave up; an unknown or ended serial is a no-op (rule 8)."""
+        self._end(serial, FinishReason.ABORT)
+
+    def stop_matched(self, serial: int) -> None:
+        """The Detokenizer closed the stream at a stop string: let go of the rest (rule 26)."""
+        self._end(serial, FinishReason.STOP)
+
+    def expire(self, now_ns: int) -> None:
+        """End what has passed its deadline, or waited longer than its queue timeout (rule 25)."""
+        while self._deadlines and self._deadlines[0][0] <= now_ns:
+            _, serial = heapq.heappop(self._deadlines)
+            sequence = self._roster.get(serial)
+            if sequence is not None and sequence.is_expired(now_ns):
+                self._end(serial, FinishReason.TIMEOUT)
+
+    @property
+    def next_deadline_ns(self) -> int | None:
+        while self._deadlines and self._deadlines[0][1] not in self._roster:
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    # Steps
+
+    def plan(self, now_ns: int) -> StepPlan | None:
+        """The next step, or None when nothing can run or enough steps are in flight.
+
+        A plan that is returned must be posted: it is certain from here on (rule 3).
+        """
+        self._blocks.tell()
+        if self.steps.is_full:
+            return None
+        plan = self._planner.plan(now_ns)
+        if plan is not None:
+            self.steps.post(plan)
+        return plan
+
+    def complete(self, result: StepDone) -> None:
+        """Apply the result of the oldest step in flight."""
+        plan = self.steps.take_oldest(result.step)
+        ledger = self._ledger
+        for failed in result.failed:
+            self._fail_row(plan, failed.row, failed.error)
+        slots, token_ids = ledger.confirm(plan, result.token_ids)
+        self._report.add_tokens(ledger.serial[slots], token_ids)
+        stops = ledger.is_stop(slots, token_ids)
+        ends = stops | (ledger.confirmed[slots] >= ledger.end[slots])
+        for row in np.flatnonzero(ends).tolist():
+            serial = int(ledger.serial[slots[row]])
+            if stops[row]:
+                self._end(serial, FinishReason.STOP, stop_token_id=int(token_ids[row]))
+            else:
+                self._end(serial, FinishReason.LENGTH)
+
+    def fail(self, result: StepFailed) -> None:
+        """A step gave nothing: all sequences in flight start again, or fail when it happens too
+        often. What steps in flight after it still bring does not count (rule 18)."""
+        self._blocks.unpublish()
+        plan = self.steps.take_oldest(result.step)
+        if not (plan.epochs == self._ledger.epoch[plan.slots]).any():
+            return  # it failed because of an earlier step, and was dealt with then
+        in_flight = [plan.slots, *(later.slots for later in self.steps)]
+        for slot in np.unique(np.concatenate(in_flight)).tolist():
+            sequence = self._ledger.sequences[slot]
+            if sequence is not None and self._roster.is_running(sequence):
+                self._retry(sequence, result.error)
+
+    def take_report(self) -> TokensReady | None:
+        """What happened since the last call, for the Detokenizer."""
+        return self._report.take()
+
+    def _fail_row(self, plan: StepPlan, row: int, error: str) -> None:
+        slot = int(plan.slots[row])
+        if plan.epochs[row] >= self._ledger.valid_from[slot]:
+            self._end(self._roster.at(slot).request.serial, FinishReason.ERROR, error=error)
+
+    def _retry(self, sequence: Sequence, error: str) -> None:
+        assert sequence.slot is not None
+        sequence.failed_steps += 1
+        if sequence.failed_steps > MAX_FAILED_STEPS:
+            self._end(sequence.request.serial, FinishReason.ERROR, error=error)
+            return
+        self._blocks.release(sequence.slot)
+        self._roster.preempt(sequence)
+        self._ledger.void(sequence.slot)
+        self._report.add(Preempted(sequence.request.serial))
+
+    def _end(
+        self,
+        serial: int,
+        reason: FinishReason,
+        *,
+        stop_token_id: int | None = None,
+        error: str | None = None,
+    ) -> None:
+        sequence = self._roster.get(serial)
+        if sequence is None:
+            return
+        self._report.add(Ended(serial, reason, stop_token_id, error))
+        if self._roster.is_running(sequence):
+            assert sequence.slot is not None
+            if self._publisher is not None:
+                self._publisher.publish(frozen_ints((sequence.slot,)), self.steps.posted)
+            self._blocks.release(sequence.slot)
+        self._roster.remove(sequence)
+
+    # Facts
+
+    @property
+    def num_running(self) -> int:
+        return len(self._roster.running)
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._roster.waiting)
+
+    def check(self) -> None:
+        """Assert the ledger's invariants (rules 4, 6 and 7)."""
+        self._ledger.check(self.steps.done, self.steps)

@@ -1,0 +1,140 @@
+"""The Scheduler's side of the conversation about blocks: every question of one turn."""
+
+from typing import Protocol
+
+import numpy as np
+
+from ...messages import (
+    NO_INTS,
+    AdmitSequence,
+    BlocksReserved,
+    BlocksSettled,
+    Ints,
+    PublishBlocks,
+    ReleaseBlocks,
+    ReserveBlocks,
+    SequenceAdmitted,
+    UnpublishBlocks,
+    frozen_ints,
+)
+from .ledger import Ledger
+from .steps import StepsInFlight
+
+
+class PoolPort(Protocol):
+    """A BlockPool, or the KVPool actor in front of it; it answers in the same turn (rule 1)."""
+
+    def reserve(self, ask: ReserveBlocks) -> BlocksReserved: ...
+
+    def admit(self, ask: AdmitSequence) -> SequenceAdmitted: ...
+
+    def publish(self, ask: PublishBlocks) -> BlocksSettled: ...
+
+    def release(self, ask: ReleaseBlocks) -> BlocksSettled: ...
+
+    def unpublish(self, ask: UnpublishBlocks) -> BlocksSettled: ...
+
+
+class BlockClient:
+    """Stamps every question with the steps posted and done, and batches releases."""
+
+    def __init__(self, pool: PoolPort, steps: StepsInFlight, ledger: Ledger) -> None:
+        self._pool = pool
+        self._steps = steps
+        self._ledger = ledger
+        self._released: list[int] = []  # slots the pool has not been told of yet
+        self._next_fence: int | None = None
+
+    def release(self, slot: int) -> None:
+        """The slot's blocks are let go of; the pool hears it with `tell`."""
+        self._released.append(slot)
+
+    def tell(self) -> None:
+        """Tell the pool what was released and, where it waits for one, which steps are done."""
+        is_awaited = self._next_fence is not None and self._next_fence <= self._steps.done
+        if self._released or is_awaited:
+            slots = frozen_ints(self._released)
+            self._released.clear()
+            answer = self._pool.release(
+                ReleaseBlocks(self._steps.posted, self._steps.done, slots, self._fences(slots))
+            )
+            self._next_fence = answer.next_fence
+
+    def reserve(self, slots: Ints, wanted: Ints, ranks: Ints, order: Ints) -> BlocksReserved:
+        """Grow rows at these ranks of `order`; those later in the order may give way."""
+        first = int(ranks[0]) + 1
+        victims = frozen_ints(order[first:][::-1])
+        answer = self._pool.reserve(
+            ReserveBlocks(
+                self._steps.posted,
+                self._steps.done,
+                slots,
+                wanted,
+                ranks,
+                victims,
+                frozen_ints(np.arange(len(order) - 1, first - 1, -1, dtype=np.int32)),
+                self._fences(victims),
+            )
+        )
+        self._next_fence = answer.next_fence
+        return answer
+
+    def admit(
+        self,
+        slot: int,
+        token_ids: Ints,
+        block_hashes: tuple[bytes, ...],
+        *,
+        chunk: int,
+        promised: int,
+        seats: int,
+        victims: Ints,
+    ) -> SequenceAdmitted:
+        """Ask for a waiting sequence's prefix and first chunk."""
+        steps, fences = self._steps, self._fences(victims)
+        answer = self._pool.admit(
+            AdmitSequence(
+                steps.posted,
+                steps.done,
+                slot,
+                token_ids,
+                block_hashes,
+                chunk,
+                promised,
+                seats,
+                victims,
+                fences,
+            )
+        )
+        self._next_fence = answer.next_fence
+        return answer
+
+    def publish(
+        self,
+        step: int,
+        slots: list[int],
+        indices: list[int],
+        hashes: list[bytes],
+        tokens: list[bytes],
+    ) -> None:
+        """Make full blocks findable; `step` commits them."""
+        answer = self._pool.publish(
+            PublishBlocks(
+                self._steps.posted,
+                self._steps.done,
+                step,
+                frozen_ints(slots),
+                frozen_ints(indices),
+                tuple(hashes),
+                tuple(tokens),
+            )
+        )
+        self._next_fence = answer.next_fence
+
+    def unpublish(self) -> None:
+        """A step failed, and has not been counted as done yet."""
+        answer = self._pool.unpublish(UnpublishBlocks(self._steps.posted, self._steps.done))
+        self._next_fence = answer.next_fence
+
+    def _fences(self, slots: Ints) -> Ints:
+        return frozen_ints(self._ledger.last_step[slots]) if len(slots) else NO_INTS

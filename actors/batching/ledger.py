@@ -1,0 +1,160 @@
+"""The ledger: every sequence's positions and epoch, in arrays by slot.
+
+           0 ......... written ......... scheduled ......... confirmed + placeholders
+    KV     on the device    posted steps write it    not planned yet
+    tokens ............................. confirmed | sampled by posted steps, not known here yet
+
+Only `confirmed`, `scheduled` and `written` are kept; the rest is derived (rule 4): the tokens that
+steps in flight will sample number max(0, scheduled - confirmed + 1).
+"""
+
+import heapq
+from collections.abc import Iterable
+
+import numpy as np
+
+from ...messages import Bools, Ints, StepPlan, frozen_ints
+from .sequence import Sequence
+
+
+class Ledger:
+    """Positions by slot. `num_slots` exceeds the running limit: slots free up behind a fence."""
+
+    def __init__(self, num_slots: int, max_model_len: int) -> None:
+        def column() -> Ints:
+            return np.zeros(num_slots, dtype=np.int32)
+
+        self.num_slots = num_slots
+        self.tokens = np.zeros((num_slots, max_model_len), dtype=np.int32)
+        self.serial = column()
+        self.confirmed = column()  # tokens the host knows
+        self.scheduled = column()  # KV written, or to be written by posted steps
+        self.written = column()  # KV known to be on the device
+        self.covered = column()  # positions that the blocks reach
+        self.published = column()  # blocks that are findable
+        self.min_end = column()  # a stop id sampled below this position does not stop
+        self.end = column()  # tokens at which the sequence ends by length
+        self.epoch = column()
+        self.valid_from = column()  # results of older epochs are dropped
+        self.last_step = column()  # the last step that mentions the slot
+        self.stop_ids = np.full((num_slots, 4), -1, dtype=np.int32)
+        self.sequences: list[Sequence | None] = [None] * num_slots
+        self._free = [(0, slot) for slot in range(num_slots)]  # a heap of (fence, slot)
+
+    def free_slot(self, done: int) -> int | None:
+        """A slot that no step in flight mentions, without taking it."""
+        return self._free[0][1] if self._free and self._free[0][0] <= done else None
+
+    def assign(self, slot: int, sequence: Sequence) -> None:
+        """A sequence without a slot takes the one that `free_slot` gave."""
+        fence, free = heapq.heappop(self._free)
+        assert free == slot, f"slot {slot} is not the next free one"
+        assert sequence.slot is None
+        request = sequence.request
+        num_prompt, num_confirmed = len(request.prompt), len(sequence.tokens)
+        sequence.slot = slot
+        self.sequences[slot] = sequence
+        self.serial[slot] = request.serial
+        self.tokens[slot, :num_confirmed] = sequence.tokens
+        self.confirmed[slot] = num_confirmed
+        self.min_end[slot] = num_prompt + request.params.min_tokens
+        self.end[slot] = num_prompt + request.max_tokens
+        self.last_step[slot] = fence
+        self._set_stop_ids(slot, request.stop_token_ids)
+        self._start_over(slot)
+        self.void(slot)
+
+    def confirmed_tokens(self, sequence: Sequence) -> Ints:
+        """The tokens of a sequence, as an owned copy."""
+        if sequence.slot is None:
+            return sequence.tokens
+        return frozen_ints(self.tokens[sequence.slot, : self.confirmed[sequence.slot]])
+
+    def detach(self, sequence: Sequence) -> None:
+        """A waiting sequence that no step mentions gives up its slot."""
+        assert sequence.slot is not None
+        sequence.tokens = self.confirmed_tokens(sequence)
+        self.vacate(sequence.slot)
+        sequence.slot = None
+
+    def place(self, slot: int, cached_tokens: int, num_blocks: int, block_size: int) -> None:
+        """The slot's sequence goes on from `cached_tokens`, with `num_blocks` blocks."""
+        self.scheduled[slot] = cached_tokens
+        self.covered[slot] = num_blocks * block_size
+        self.published[slot] = cached_tokens // block_size
+
+    def preempt(self, slot: int) -> None:
+        """Back to position 0; results in flight still count, for their tokens are right."""
+        self.epoch[slot] += 1
+        self._start_over(slot)
+
+    def void(self, slot: int) -> None:
+        """Results in flight do not count any more."""
+        self.epoch[slot] += 1
+        self.valid_from[slot] = self.epoch[slot]
+
+    def vacate(self, slot: int) -> None:
+        """The sequence has ended; the slot is free once its last step is done."""
+        self.void(slot)
+        self._start_over(slot)
+        self.sequences[slot] = None
+        heapq.heappush(self._free, (int(self.last_step[slot]), slot))
+
+    def _start_over(self, slot: int) -> None:
+        for column in (self.scheduled, self.written, self.covered, self.published):
+            column[slot] = 0
+
+    def _set_stop_ids(self, slot: int, stop_ids: tuple[int, ...]) -> None:
+        if len(stop_ids) > self.stop_ids.shape[1]:
+            wider = np.full((self.num_slots, len(stop_ids)), -1, dtype=np.int32)
+            wider[:, : self.stop_ids.shape[1]] = self.stop_ids
+            self.stop_ids = wider
+        self.stop_ids[slot] = -1
+        self.stop_ids[slot, : len(stop_ids)] = stop_ids
+
+    def confirm(self, plan: StepPlan, token_ids: Ints) -> tuple[Ints, Ints]:
+        """Apply a step's sampled tokens (rule 5); returns the (slots, tokens) that count.
+
+        A token counts iff its sequence has not been voided since and it is the next one.
+        """
+        self._mark_written(plan)
+        slots = plan.slots[plan.samples]
+        positions = (plan.starts + plan.lengths)[plan.samples]
+        counts = plan.epochs[plan.samples] >= self.valid_from[slots]
+        counts &= positions == self.confirmed[slots]
+        if not counts.all():
+            slots, positions, token_ids = slots[counts], positions[counts], token_ids[counts]
+        self.tokens[slots, positions] = token_ids
+        self.confirmed[slots] += 1
+        return slots, token_ids
+
+    def _mark_written(self, plan: StepPlan) -> None:
+        current = plan.epochs == self.epoch[plan.slots]
+        slots = plan.slots[current]
+        self.written[slots] = (plan.starts + plan.lengths)[current]
+
+    def is_stop(self, slots: Ints, token_ids: Ints) -> Bools:
+        """Which of the tokens just confirmed end their sequence by their id."""
+        found: Bools = (self.stop_ids[slots] == token_ids[:, None]).any(axis=1)
+        return found & (self.confirmed[slots] > self.min_end[slots])
+
+    # Invariants
+
+    def check(self, done: int, in_flight: Iterable[StepPlan]) -> None:
+        """Assert rules 4, 6 and 7 for every slot."""
+        sampling = np.zeros(self.num_slots, dtype=np.int32)
+        mentioned = np.zeros(self.num_slots, dtype=np.int32)
+        for plan in in_flight:
+            current = plan.epochs == self.epoch[plan.slots]
+            np.add.at(sampling, plan.slots[plan.samples & current], 1)
+            mentioned[plan.slots] = plan.step
+        runs = self.covered > 0
+        derived = np.maximum(self.scheduled - self.confirmed + 1, 0)
+        assert (derived[runs] == sampling[runs]).all(), "placeholders differ from rows in flight"
+        assert (self.written <= self.scheduled).all(), "more is written than scheduled"
+        assert (self.scheduled[runs] <= self.covered[runs]).all(), "KV beyond the blocks"
+        assert (self.confirmed + derived <= self.end)[runs].all(), "a token past the end"
+        assert (mentioned <= self.last_step).all(), "a fence is behind a step in flight"
+        for fence, slot in self._free:
+            assert self.sequences[slot] is None
+            assert fence > done or not mentioned[slot], f"slot {slot} is free while in flight"

@@ -1,0 +1,77 @@
+"""The one order of importance, over those that run and those that wait."""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+
+import numpy as np
+
+from ...messages import Ints, Longs
+from .sequence import Sequence
+
+
+class RunningOrder:
+    """Running sequences' slots, the most important first."""
+
+    def __init__(self) -> None:
+        self._orders: list[tuple[int, int]] = []
+        self._slots = np.zeros(0, dtype=np.int32)
+        self._classes = np.zeros(0, dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self._orders)
+
+    @property
+    def slots(self) -> Ints:
+        """The slots; the array is replaced, never changed, when the order changes."""
+        return self._slots
+
+    @property
+    def classes(self) -> Longs:
+        """The priority of each, parallel to `slots` and replaced like it."""
+        return self._classes
+
+    def add(self, sequence: Sequence) -> None:
+        assert sequence.slot is not None
+        place = bisect_left(self._orders, sequence.order)
+        self._orders.insert(place, sequence.order)
+        self._slots = np.insert(self._slots, place, sequence.slot)
+        self._classes = np.insert(self._classes, place, sequence.request.priority)
+
+    def remove(self, sequence: Sequence) -> None:
+        place = bisect_left(self._orders, sequence.order)
+        assert self._orders[place] == sequence.order
+        del self._orders[place]
+        self._slots = np.delete(self._slots, place)
+        self._classes = np.delete(self._classes, place)
+
+
+class WaitingQueue:
+    """Waiting sequences, the most important first."""
+
+    def __init__(self) -> None:
+        self._sequences: list[Sequence] = []
+
+    def __len__(self) -> int:
+        return len(self._sequences)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return iter(self._sequences)
+
+    def __reversed__(self) -> Iterator[Sequence]:
+        return reversed(self._sequences)
+
+    @property
+    def head(self) -> Sequence | None:
+        return self._sequences[0] if self._sequences else None
+
+    def add(self, sequence: Sequence) -> None:
+        insort(self._sequences, sequence, key=_order)
+
+    def remove(self, sequence: Sequence) -> None:
+        place = bisect_left(self._sequences, sequence.order, key=_order)
+        assert self._sequences[place] is sequence
+        del self._sequences[place]
+
+
+def _order(sequence: Sequence) -> tuple[int, int]:
+    return sequence.order

@@ -1,0 +1,215 @@
+"""The Planner: fills one step, in the order of importance.
+
+Within the order, running rows come before the waiting sequences of their class (rule 10): a
+waiting sequence of a more important class is served before running rows of a lesser one.
+"""
+
+import numpy as np
+
+from ...messages import Admitted, Grant, Ints, Preempted, RowState, StepPlan, frozen_ints
+from .block_client import BlockClient
+from .draft import StepDraft
+from .ledger import Ledger
+from .limits import BatchLimits
+from .publishing import Publisher
+from .report import Report
+from .roster import Roster
+from .sequence import Sequence
+from .steps import StepsInFlight
+
+
+class Planner:
+    """Plans steps over a roster; what it hands out is certain and never withdrawn."""
+
+    def __init__(
+        self,
+        limits: BatchLimits,
+        ledger: Ledger,
+        roster: Roster,
+        blocks: BlockClient,
+        publisher: Publisher | None,
+        *,
+        steps: StepsInFlight,
+        report: Report,
+    ) -> None:
+        self._limits = limits
+        self._ledger = ledger
+        self._roster = roster
+        self._blocks = blocks
+        self._publisher = publisher
+        self._steps = steps
+        self._report = report
+
+    def plan(self, now_ns: int) -> StepPlan | None:
+        """The next step, or None when nothing can run."""
+        draft = StepDraft(self._steps.posted + 1, self._limits.max_num_batched_tokens)
+        running, waiting = self._roster.running, self._roster.waiting
+        order, classes = running.slots, running.classes  # as they are at the start of the turn
+        place = 0
+        while (head := waiting.head) is not None:
+            until = int(np.searchsorted(classes, head.request.priority, side="right"))
+            self._advance(draft, order, place, until)
+            place = max(place, until)
+            if not self._admit(draft, head, order[place:], now_ns):
+                break
+        self._advance(draft, order, place, len(order))
+        return draft.seal(self._ledger)
+
+    # Running sequences
+
+    def _advance(self, draft: StepDraft, order: Ints, start: int, end: int) -> None:
+        """Rows for the running sequences at places [start, end) of the order."""
+        ledger = self._ledger
+        if start >= end or draft.budget <= 0:
+            return
+        slots = order[start:end]
+        scheduled = ledger.scheduled[slots]
+        want = self._wanted(draft, slots, scheduled)
+        reach = scheduled + want
+        short = np.flatnonzero((reach > ledger.covered[slots]) & (want > 0))
+        if short.size:
+            self._grow(draft, order, (short + start).astype(np.int32), reach[short])
+            want = np.minimum(reach, ledger.covered[slots]) - scheduled
+        rows = np.flatnonzero(want > 0)
+        if rows.size:
+            self._add_rows(draft, slots[rows], want[rows])
+
+    def _wanted(self, draft: StepDraft, slots: Ints, scheduled: Ints) -> Ints:
+        """How many positions each row advances, blocks aside."""
+        ledger = self._ledger
+        confirmed = ledger.confirmed[slots]
+        want = np.maximum(confirmed - scheduled, 1)
+        # Enough is on its way: confirmed tokens and placeholders reach the end (no token is
+        # ever sampled past max_tokens or the context). A preempted sequence has no blocks.
+        want[np.maximum(confirmed, scheduled + 1) >= ledger.end[slots]] = 0
+        if draft.has_preempted:
+            want[ledger.covered[slots] == 0] = 0
+        threshold = self._limits.long_prefill_token_threshold
+        if threshold is not None and len(self._roster) > 1:
+            want = np.minimum(want, threshold)
+        total = np.cumsum(want, dtype=np.int32)
+        if total[-1] > draft.budget:
+            want = np.clip(draft.budget - (total - want), 0, want)
+        return want
+
+    def _grow(self, draft: StepDraft, order: Ints, ranks: Ints, reach: Ints) -> None:
+        """Ask for the blocks that rows at these ranks lack; later rows may lose theirs."""
+        ledger, size = self._ledger, self._limits.block_size
+        slots = order[ranks]
+        held = ledger.covered[slots] // size
+        wanted = -(-reach // size) - held
+        answer = self._blocks.reserve(slots, wanted, ranks, order)
+        for slot in answer.preempted.tolist():
+            self._preempt(draft, slot)
+        granted = answer.granted
+        alive = ledger.covered[slots] > 0
+        total = int(granted.sum())
+        if total:
+            offsets = np.arange(total, dtype=np.int32)
+            offsets -= np.repeat(np.cumsum(granted, dtype=np.int32) - granted, granted)
+            indices = np.repeat(held, granted) + offsets
+            draft.add_blocks(np.repeat(slots, granted), indices, answer.block_ids)
+            ledger.covered[slots[alive]] += granted[alive] * size
+
+    def _preempt(self, draft: StepDraft, slot: int) -> None:
+        sequence = self._roster.at(slot)
+        self._roster.preempt(sequence)
+        self._report.add(Preempted(sequence.request.serial))
+        draft.has_preempted = True
+
+    def _add_rows(self, draft: StepDraft, slots: Ints, lengths: Ints) -> None:
+        draft.add_rows(self._ledger, slots, lengths)
+        if self._publisher is not None:
+            self._publisher.publish(slots, draft.step)
+
+    # Waiting sequences
+
+    def _admit(self, draft: StepDraft, sequence: Sequence, lesser: Ints, now_ns: int) -> bool:
+        """Start or resume a waiting sequence; `lesser` are running slots of lower classes."""
+        ledger = self._ledger
+        slot = self._slot_for(sequence)
+        lesser = lesser[ledger.covered[lesser] > 0] if draft.has_preempted else lesser
+        seats = len(self._roster.running) + 1 - self._limits.max_num_seqs
+        if slot is None or draft.budget <= 0 or seats > len(lesser):
+            return False
+        token_ids = ledger.confirmed_tokens(sequence)
+        chunk = self._first_chunk(draft, len(token_ids))
+        answer = self._blocks.admit(
+            slot,
+            token_ids,
+            tuple(sequence.block_hashes) if self._publisher is not None else (),
+            chunk=chunk,
+            promised=self._promised_blocks(),
+            seats=max(seats, 0),
+            victims=frozen_ints(lesser[::-1]),
+        )
+        for victim in answer.preempted.tolist():
+            self._preempt(draft, victim)
+        if answer.outcome != Grant.FULL:
+            return False
+        if sequence.slot is None:
+            ledger.assign(slot, sequence)
+        ledger.place(slot, answer.cached_tokens, len(answer.block_ids), self._limits.block_size)
+        self._roster.run(sequence)
+        self._note_first_admission(sequence, answer.cached_tokens, now_ns)
+        draft.new_rows.append(self._row_state(sequence, slot, token_ids, answer.block_ids))
+        length = min(chunk, len(token_ids) - answer.cached_tokens)
+        self._add_rows(draft, frozen_ints((slot,)), frozen_ints((length,)))
+        return True
+
+    def _slot_for(self, sequence: Sequence) -> int | None:
+        """Its own slot once no step in flight mentions it (rule 6), or a free one (rule 7)."""
+        ledger, done = self._ledger, self._steps.done
+        if sequence.slot is not None:
+            return sequence.slot if ledger.last_step[sequence.slot] <= done else None
+        slot = ledger.free_slot(done)
+        if slot is None:
+            self._take_slot_of_last_waiting()
+            slot = ledger.free_slot(done)
+        return slot
+
+    def _take_slot_of_last_waiting(self) -> None:
+        """Preempted sequences keep their slots, but not when a more important one needs it."""
+        for waiting in reversed(self._roster.waiting):
+            if (
+                waiting.slot is not None
+                and self._ledger.last_step[waiting.slot] <= self._steps.done
+            ):
+                self._ledger.detach(waiting)
+                return
+
+    def _first_chunk(self, draft: StepDraft, num_tokens: int) -> int:
+        threshold = self._limits.long_prefill_token_threshold
+        has_competitors = len(self._roster) > 1
+        chunk = min(draft.budget, num_tokens)
+        return min(chunk, threshold) if threshold is not None and has_competitors else chunk
+
+    def _promised_blocks(self) -> int:
+        """Blocks that admitted prefills still lack for what they already have to compute."""
+        slots = self._roster.running.slots
+        lacking = self._ledger.confirmed[slots] - self._ledger.covered[slots]
+        return int((-(-lacking // self._limits.block_size)).clip(min=0).sum())
+
+    def _note_first_admission(self, sequence: Sequence, cached_tokens: int, now_ns: int) -> None:
+        if not sequence.was_admitted:
+            sequence.was_admitted = True
+            self._report.add(Admitted(sequence.request.serial, cached_tokens, now_ns))
+
+    def _row_state(
+        self, sequence: Sequence, slot: int, token_ids: Ints, block_ids: Ints
+    ) -> RowState:
+        request, params = sequence.request, sequence.request.params
+        return RowState(
+            slot=slot,
+            epoch=int(self._ledger.epoch[slot]),
+            token_ids=token_ids,
+            num_prompt_tokens=len(request.prompt),
+            block_ids=block_ids,
+            temperature=params.temperature,
+            top_k=params.top_k,
+            top_p=params.top_p,
+            min_p=params.min_p,
+            seed=request.seed,
+            min_end=int(self._ledger.min_end[slot]),
+            banned_ids=request.stop_token_ids,
+        )

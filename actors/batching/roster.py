@@ -1,0 +1,62 @@
+"""The roster: which sequences are live, and whether each runs or waits."""
+
+from collections.abc import Iterator
+
+from .ledger import Ledger
+from .order import RunningOrder, WaitingQueue
+from .sequence import Sequence
+
+
+class Roster:
+    """Owns the sequences; a sequence runs iff its slot has blocks."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._live: dict[int, Sequence] = {}
+        self.running = RunningOrder()
+        self.waiting = WaitingQueue()
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def __contains__(self, serial: int) -> bool:
+        return serial in self._live
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return iter(self._live.values())
+
+    def get(self, serial: int) -> Sequence | None:
+        return self._live.get(serial)
+
+    def at(self, slot: int) -> Sequence:
+        """The sequence that has this slot."""
+        sequence = self._ledger.sequences[slot]
+        assert sequence is not None, f"slot {slot} is vacant"
+        return sequence
+
+    def is_running(self, sequence: Sequence) -> bool:
+        return sequence.slot is not None and bool(self._ledger.covered[sequence.slot])
+
+    def add(self, sequence: Sequence) -> None:
+        """A new sequence waits."""
+        self._live[sequence.request.serial] = sequence
+        self.waiting.add(sequence)
+
+    def run(self, sequence: Sequence) -> None:
+        """A waiting sequence has got a slot and blocks."""
+        self.waiting.remove(sequence)
+        self.running.add(sequence)
+
+    def preempt(self, sequence: Sequence) -> None:
+        """A running sequence waits again, in its old place; it keeps its slot (rule 6)."""
+        assert sequence.slot is not None
+        self._ledger.preempt(sequence.slot)
+        self.running.remove(sequence)
+        self.waiting.add(sequence)
+
+    def remove(self, sequence: Sequence) -> None:
+        """A sequence ended, in whatever state; its slot frees up behind its last step."""
+        del self._live[sequence.request.serial]
+        (self.running if self.is_running(sequence) else self.waiting).remove(sequence)
+        if sequence.slot is not None:
+            self._ledger.vacate(sequence.slot)

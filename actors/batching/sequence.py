@@ -1,0 +1,30 @@
+"""A sequence: one request while it is being run."""
+
+from dataclasses import dataclass, field
+
+from ...kvpool import BlockHash
+from ...messages import Generate, Ints
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """What is kept of a request beside its positions, which the ledger holds by slot."""
+
+    request: Generate
+    tokens: Ints  # what is confirmed, while it has no slot
+    block_hashes: list[BlockHash] = field(default_factory=list)  # of full blocks, as far as known
+    slot: int | None = None
+    was_admitted: bool = False
+    failed_steps: int = 0  # steps it lost to the device
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Importance: class, then arrival. The smallest comes first."""
+        return self.request.priority, self.request.serial
+
+    def is_expired(self, now_ns: int) -> bool:
+        """Whether its deadline has passed, or it has waited longer than it would."""
+        deadline, queue_deadline = self.request.deadline_ns, self.request.queue_deadline_ns
+        if deadline is not None and deadline <= now_ns:
+            return True
+        return queue_deadline is not None and queue_deadline <= now_ns and not self.was_admitted

@@ -1,0 +1,73 @@
+"""The oracle: what the simulated model says next, as a function of every token before it.
+
+The hash of a prefix is h(p) = h(p - 1) * M + token(p) + 1 modulo 2**64, so it can be kept beside
+each token in KV memory, and any lost, doubled, stale or misplaced token changes all that follows.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+MULTIPLIER = 0x9E3779B97F4A7C15  # odd, from the golden ratio: every bit of a token spreads
+MASK = 2**64 - 1
+EMPTY = 0  # the hash before the first token
+
+Hashes = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class Oracle:
+    """Printable ASCII, with an EOS once in `eos_every` tokens on average (0: never)."""
+
+    eos_token_id: int = 256
+    eos_every: int = 0
+
+    def extend(self, prefix: int, token_ids: Iterable[int]) -> list[int]:
+        """The hash at each of the tokens that follow a prefix."""
+        hashes: list[int] = []
+        for token_id in token_ids:
+            prefix = (prefix * MULTIPLIER + token_id + 1) & MASK
+            hashes.append(prefix)
+        return hashes
+
+    def next_token(self, prefix: int, *, banned: Sequence[int] = ()) -> int:
+        """What follows the prefix with this hash; a banned token is passed over."""
+        while True:
+            prefix = _mix(prefix)
+            if self.eos_every and (prefix >> 32) % self.eos_every == 0:
+                token_id = self.eos_token_id
+            else:
+                token_id = 32 + prefix % 95
+            if token_id not in banned:
+                return token_id
+
+    def answer(
+        self, prompt: Iterable[int], max_tokens: int, *, stops: Sequence[int] = ()
+    ) -> list[int]:
+        """What an undisturbed run says: up to `max_tokens`, or to the first of `stops`."""
+        hashes = self.extend(EMPTY, prompt)
+        prefix = hashes[-1] if hashes else EMPTY
+        said: list[int] = []
+        while len(said) < max_tokens:
+            said.append(self.next_token(prefix))
+            if said[-1] in stops:
+                break
+            prefix = self.extend(prefix, said[-1:])[0]
+        return said
+
+
+def is_chain(token_ids: NDArray[np.int32], hashes: Hashes) -> bool:
+    """Whether each hash follows from the one before it and its token, from position 0."""
+    before = np.concatenate([np.zeros(1, dtype=np.uint64), hashes[:-1]])
+    expected = before * np.uint64(MULTIPLIER) + token_ids.astype(np.uint64) + np.uint64(1)
+    return bool((expected == hashes).all())
+
+
+def _mix(value: int) -> int:
+    """Scramble 64 bits (the finaliser of splitmix64, Steele, Lea and Flood 2014)."""
+    value = (value + MULTIPLIER) & MASK
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & MASK
+    return value ^ (value >> 31)

@@ -1,0 +1,149 @@
+"""The simulated device: the real seam and slot tables over an oracle, in the loop's own time.
+
+Its KV memory holds each position's token and the hash of the prefix up to it. Attention reads
+both back through the block table and checks the chain, so a wrong block table or a stale or
+unwritten block is found in the step it happens.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from ..messages import RowFailed, StepDone, StepPlan, frozen_ints
+from .device import DeviceFacts, StepAddress
+from .oracle import EMPTY, Oracle, is_chain
+from .slots import SlotTables
+
+CallLater: TypeAlias = Callable[[float, Callable[[], None]], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime:
+    """How long a step takes, by a roofline: the larger of moving bytes and doing arithmetic.
+
+    The defaults are those of an 8-billion-parameter model in 16 bits on a large GPU.
+    """
+
+    weight_bytes: float = 15.0e9
+    kv_bytes_per_token: float = 131_072
+    flops_per_token: float = 15.0e9
+    bandwidth: float = 4.3e12  # bytes per second
+    flops_rate: float = 790e12  # per second
+    overhead_s: float = 0.2e-3  # launching and sampling
+
+    def seconds(self, num_tokens: int, num_kv_tokens: int) -> float:
+        """For `num_tokens` computed positions that read `num_kv_tokens` positions of KV."""
+        moved = self.weight_bytes + self.kv_bytes_per_token * num_kv_tokens
+        done = self.flops_per_token * num_tokens
+        return self.overhead_s + max(moved / self.bandwidth, done / self.flops_rate)
+
+
+class SimulatedDevice:
+    """Runs steps one after another, each for as long as its step time says."""
+
+    def __init__(
+        self,
+        facts: DeviceFacts,
+        num_slots: int,
+        call_later: CallLater,
+        *,
+        oracle: Oracle | None = None,
+        step_time: StepTime | None = None,
+    ) -> None:
+        self.facts = facts
+        self.oracle = oracle or Oracle()
+        self._step_time = step_time
+        self._call_later = call_later
+        self._slots = SlotTables(num_slots, facts.max_model_len, facts.block_size)
+        num_positions = facts.num_blocks * facts.block_size
+        self._kv_tokens = np.full(num_positions, -1, dtype=np.int32)
+        self._kv_hashes = np.zeros(num_positions, dtype=np.uint64)
+        self._queue: deque[tuple[StepPlan, StepAddress]] = deque()
+        self._is_closed = False
+
+    def launch(self, plan: StepPlan, done: StepAddress) -> None:
+        """Queue a step; its result is posted when its time has passed."""
+        self._queue.append((plan, done))
+        if len(self._queue) == 1:
+            self._start_next()
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._queue.clear()
+
+    def _start_next(self) -> None:
+        plan, _ = self._queue[0]
+        self._call_later(self._seconds(plan), self._finish)
+
+    def _seconds(self, plan: StepPlan) -> float:
+        if self._step_time is None:
+            return 0.0
+        num_kv_tokens = int((plan.starts + plan.lengths).sum())
+        return self._step_time.seconds(plan.num_tokens, num_kv_tokens)
+
+    def _finish(self) -> None:
+        if self._is_closed:
+            return
+        plan, done = self._queue.popleft()
+        result = self.run(plan)
+        if self._queue:
+            self._start_next()
+        done(result)
+
+    def run(self, plan: StepPlan) -> StepDone:
+        """Compute a step now: write every row's KV, then let every row attend and sample."""
+        self._slots.apply(plan)
+        self._write(plan)
+        token_ids: list[int] = []
+        failed: list[RowFailed] = []
+        for row in range(len(plan.slots)):
+            slot, end = int(plan.slots[row]), int(plan.starts[row] + plan.lengths[row])
+            prefix = self._attend(slot, end)
+            if prefix is None:
+                failed.append(RowFailed(row, f"slot {slot} reads KV that is not its own"))
+            if plan.samples[row]:
+                token_ids.append(-1 if prefix is None else self._sample(slot, end, prefix))
+        sampled = frozen_ints(token_ids)
+        slots, ends = plan.slots[plan.samples], (plan.starts + plan.lengths)[plan.samples]
+        self._slots.record(slots, ends, sampled)
+        return StepDone(plan.step, sampled, tuple(failed))
+
+    def _write(self, plan: StepPlan) -> None:
+        """In planning order: a row may build on blocks that an earlier row of the step writes."""
+        for slot, start, length in zip(
+            plan.slots.tolist(), plan.starts.tolist(), plan.lengths.tolist(), strict=True
+        ):
+            places = self._places(slot, start, start + length)
+            token_ids = self._slots.tokens[slot, start : start + length]
+            before = (
+                EMPTY
+                if start == 0
+                else int(self._kv_hashes[self._places(slot, start - 1, start)][0])
+            )
+            self._kv_tokens[places] = token_ids
+            self._kv_hashes[places] = self.oracle.extend(before, token_ids.tolist())
+
+    def _attend(self, slot: int, end: int) -> int | None:
+        """The hash of the prefix [0, end), or None if KV memory does not hold that prefix."""
+        places = self._places(slot, 0, end)
+        token_ids, hashes = self._kv_tokens[places], self._kv_hashes[places]
+        is_own = np.array_equal(token_ids, self._slots.tokens[slot, :end])
+        return int(hashes[-1]) if is_own and is_chain(token_ids, hashes) else None
+
+    def _places(
+        self, slot: int, start: int, end: int
+    ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """Where positions [start, end) of a slot lie in KV memory."""
+        size = self.facts.block_size
+        positions = np.arange(start, end)
+        return (
+            self._slots.block_table[slot, positions // size].astype(np.int64) * size
+            + positions % size
+        )
+
+    def _sample(self, slot: int, position: int, prefix: int) -> int:
+        banned = self._slots.banned_ids[slot] if position < self._slots.min_end[slot] else ()
+        return self.oracle.next_token(prefix, banned=banned)

@@ -1,0 +1,94 @@
+"""Blocks nobody refers to: which is given out next, and which wait for a step."""
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Iterator
+
+
+class FreeBlocks:
+    """Free blocks in the order of reuse: blank ones first, then cached ones, the oldest first.
+
+    Cached blocks keep their content findable until they are reused. The order is that of calls,
+    not of a clock, so it replays.
+    """
+
+    def __init__(self, num_blocks: int) -> None:
+        self._blank = list(range(num_blocks - 1, -1, -1))  # a stack: low ids, adjacent, come first
+        self._cached: OrderedDict[int, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._blank) + len(self._cached)
+
+    def __contains__(self, block: int) -> bool:
+        return block in self._cached or block in self._blank
+
+    def add_blank(self, block: int) -> None:
+        self._blank.append(block)
+
+    def add_cached(self, block: int) -> None:
+        self._cached[block] = None
+
+    def pop(self) -> int:
+        """The block to reuse next. Raises KeyError when there is none."""
+        return self._blank.pop() if self._blank else self._cached.popitem(last=False)[0]
+
+    def take(self, block: int) -> None:
+        """Remove a cached block that was found by its content."""
+        del self._cached[block]
+
+    def blank_again(self, block: int) -> None:
+        """A cached block lost its content: it becomes the next to be reused."""
+        if block in self._cached:
+            del self._cached[block]
+            self._blank.append(block)
+
+    @property
+    def blank(self) -> tuple[int, ...]:
+        return tuple(self._blank)
+
+    @property
+    def cached(self) -> tuple[int, ...]:
+        return tuple(self._cached)
+
+
+class DueBlocks:
+    """Released blocks that a step in flight still mentions, by the step that frees them."""
+
+    def __init__(self) -> None:
+        self._fence_of: dict[int, int] = {}
+        self._heap: list[tuple[int, int, int]] = []  # (fence, order, block), lazily purged
+        self._order = 0
+
+    def __len__(self) -> int:
+        return len(self._fence_of)
+
+    def __contains__(self, block: int) -> bool:
+        return block in self._fence_of
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._fence_of)
+
+    def add(self, block: int, fence: int) -> None:
+        self._order += 1
+        self._fence_of[block] = fence
+        heapq.heappush(self._heap, (fence, self._order, block))
+
+    def take(self, block: int) -> None:
+        """A due block was found by its content and is in use again."""
+        del self._fence_of[block]
+
+    def pop_until(self, done: int) -> list[int]:
+        """The blocks whose fence has passed, in the order of fence and release."""
+        freed: list[int] = []
+        while self._heap and self._heap[0][0] <= done:
+            fence, _, block = heapq.heappop(self._heap)
+            if self._fence_of.get(block) == fence:
+                del self._fence_of[block]
+                freed.append(block)
+        return freed
+
+    @property
+    def next_fence(self) -> int | None:
+        while self._heap and self._fence_of.get(self._heap[0][2]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None

@@ -1,0 +1,300 @@
+"""BlockPool: the ledger of KV blocks. Pure: no awaits, no clock, no tensors.
+
+        blank ── reserve ──► held (ref ≥ 1) ── release ──► due ── its fence is done ──► free
+          ▲                     ▲                           │                             │
+          └── evicted ──────────┴────── found by content ───┴──────────────── cached ◄────┘
+
+Rules 2, 7, 9 to 11 and 15 to 17 of the ledger, as docs/design.md tells them.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from ..messages import (
+    NO_INTS,
+    AdmitSequence,
+    BlocksReserved,
+    BlocksSettled,
+    Grant,
+    Ints,
+    PublishBlocks,
+    ReleaseBlocks,
+    ReserveBlocks,
+    SequenceAdmitted,
+    UnpublishBlocks,
+    frozen_ints,
+)
+from .free import DueBlocks, FreeBlocks
+from .hashing import token_bytes
+from .prefix import PrefixIndex
+
+
+class BlockPool:
+    """Which block holds what, who refers to it, and when it may be reused.
+
+    `num_blocks` blocks of `block_size` positions; one block table per slot. `watermark` blocks
+    stay free when a sequence is admitted beside others.
+    """
+
+    def __init__(
+        self, num_blocks: int, block_size: int, num_slots: int, *, watermark: int = 0
+    ) -> None:
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self._watermark = watermark
+        self._done = 0
+        self._free = FreeBlocks(num_blocks)
+        self._due = DueBlocks()
+        self._index = PrefixIndex(num_blocks)
+        self._refs = [0] * num_blocks
+        self._fences = [0] * num_blocks  # the last step known to mention the block
+        self._tables: list[list[int]] = [[] for _ in range(num_slots)]
+
+    # What the Scheduler asks
+
+    def reserve(self, ask: ReserveBlocks) -> BlocksReserved:
+        """Grow running sequences, in the order of importance; later ones may have to give way."""
+        self._settle(ask.done)
+        victims = _Victims(ask)
+        outcomes: list[int] = []
+        granted: list[int] = []
+        blocks: list[int] = []
+        claimed = 0  # due blocks that more important demands of this message wait for
+        columns = (ask.slots.tolist(), ask.wanted.tolist(), ask.ranks.tolist())
+        for slot, wanted, rank in zip(*columns, strict=True):
+            if slot in victims.taken:
+                outcomes.append(Grant.REFUSED)
+                granted.append(0)
+                continue
+            while self.num_free + self.num_due - claimed < wanted:
+                victim = victims.take(rank)
+                if victim is None:
+                    break
+                self._release(*victim)
+                self._settle(ask.done)
+            count = min(wanted, len(self._free))
+            claimed += min(wanted - count, self.num_due - claimed)
+            blocks += self._append(slot, count)
+            granted.append(count)
+            outcomes.append(self._outcome(wanted, count))
+        return BlocksReserved(
+            frozen_ints(outcomes),
+            frozen_ints(granted),
+            frozen_ints(blocks),
+            frozen_ints(victims.taken) if victims.taken else NO_INTS,
+            self.next_fence,
+        )
+
+    def admit(self, ask: AdmitSequence) -> SequenceAdmitted:
+        """Match a waiting sequence's prefix and reserve its first chunk, or hold nothing."""
+        self._settle(ask.done)
+        found = self._match(ask)
+        num_tokens = len(ask.token_ids)
+        need = self.blocks_for(num_tokens) - len(found)
+        margin = 0 if self._is_idle else ask.promised + self._watermark  # idle: nobody to disturb
+        preempted = self._make_room(ask, found, need + margin)
+        free, due = self._left_after(found)
+        if free < need + margin:
+            later = free + due >= need + margin
+            outcome = Grant.LATER if later else Grant.REFUSED
+            return SequenceAdmitted(outcome, 0, NO_INTS, preempted, self.next_fence)
+        table = self._tables[ask.slot]
+        assert not table, f"slot {ask.slot} still holds blocks"
+        for block in found:
+            self._refer(block)
+        table += found
+        cached_tokens = len(found) * self.block_size
+        chunk_end = min(cached_tokens + ask.chunk, num_tokens)
+        self._append(ask.slot, self.blocks_for(chunk_end) - len(found))
+        return SequenceAdmitted(
+            Grant.FULL, cached_tokens, frozen_ints(table), preempted, self.next_fence
+        )
+
+    def publish(self, ask: PublishBlocks) -> BlocksSettled:
+        """Make full blocks findable; the step that writes them commits them."""
+        columns = (ask.slots.tolist(), ask.indices.tolist(), ask.block_hashes, ask.token_ids)
+        for slot, index, block_hash, tokens in zip(*columns, strict=True):
+            table = self._tables[slot]
+            before = table[index - 1] if index else None
+            self._index.publish(table[index], before, block_hash, tokens, ask.step)
+        self._settle(ask.done)
+        return BlocksSettled(self.next_fence)
+
+    def release(self, ask: ReleaseBlocks) -> BlocksSettled:
+        """Let go of everything these slots hold, as soon as no step mentions it."""
+        for slot, fence in zip(ask.slots.tolist(), ask.fences.tolist(), strict=True):
+            self._release(slot, fence)
+        self._settle(ask.done)
+        return BlocksSettled(self.next_fence)
+
+    def unpublish(self, ask: UnpublishBlocks) -> BlocksSettled:
+        """Steps failed: what no completed step has written stops being findable."""
+        self._index.commit(ask.done)
+        for block in self._index.forget_uncommitted():
+            self._free.blank_again(block)
+        self._settle(ask.done)
+        return BlocksSettled(self.next_fence)
+
+    def reset_cache(self) -> None:
+        """Forget all cached content; running sequences keep their blocks."""
+        for block in self._index.forget_all():
+            self._free.blank_again(block)
+
+    # Facts
+
+    def blocks_for(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.block_size)
+
+    @property
+    def num_free(self) -> int:
+        """Blocks that can be given out now, cached ones included."""
+        return len(self._free)
+
+    @property
+    def num_due(self) -> int:
+        return len(self._due)
+
+    @property
+    def num_held(self) -> int:
+        """Blocks that sequences refer to."""
+        return self.num_blocks - self.num_free - self.num_due
+
+    @property
+    def num_cached(self) -> int:
+        """Blocks that can be found by their content."""
+        return len(self._index)
+
+    @property
+    def next_fence(self) -> int | None:
+        """The earliest step whose completion frees or commits something."""
+        fences = [f for f in (self._due.next_fence, self._index.next_commit) if f is not None]
+        return min(fences, default=None)
+
+    def is_free(self, block: int) -> bool:
+        """Whether the block could be given out now."""
+        return block in self._free
+
+    def table(self, slot: int) -> tuple[int, ...]:
+        return tuple(self._tables[slot])
+
+    @property
+    def _is_idle(self) -> bool:
+        return self.num_held == 0 and self.num_due == 0
+
+    # Moves of single blocks
+
+    def _settle(self, done: int) -> None:
+        assert done >= self._done, "steps do not become undone"
+        self._done = done
+        self._index.commit(done)
+        for block in self._due.pop_until(done):
+            if self._index.is_findable(block):
+                self._free.add_cached(block)
+            else:
+                self._free.add_blank(block)
+
+    def _append(self, slot: int, count: int) -> list[int]:
+        blocks = [self._free.pop() for _ in range(count)]
+        for block in blocks:
+            self._index.forget(block)
+            self._refs[block] = 1
+            self._fences[block] = 0
+        self._tables[slot] += blocks
+        return blocks
+
+    def _refer(self, block: int) -> None:
+        if self._refs[block] == 0:
+            (self._due if block in self._due else self._free).take(block)
+        self._refs[block] += 1
+
+    def _release(self, slot: int, fence: int) -> None:
+        """In reverse, so that of one prefix the tail is reused before the head."""
+        table = self._tables[slot]
+        for block in reversed(table):
+            self._fences[block] = max(self._fences[block], fence)
+            self._refs[block] -= 1
+            if self._refs[block] == 0:
+                self._due.add(block, self._fences[block])
+        table.clear()
+
+    # Decisions
+
+    def _outcome(self, wanted: int, count: int) -> Grant:
+        if count == wanted:
+            return Grant.FULL
+        if count:
+            return Grant.PART
+        return Grant.LATER if self.num_due else Grant.REFUSED
+
+    def _match(self, ask: AdmitSequence) -> list[int]:
+        """Found blocks; the last token is always computed, so it is never part of a hit."""
+        most = min((len(ask.token_ids) - 1) // self.block_size, len(ask.block_hashes))
+        size = self.block_size
+        tokens = token_bytes(ask.token_ids[: most * size])
+        width = len(tokens) // most if most else 0
+        pieces = [tokens[i * width : (i + 1) * width] for i in range(most)]
+        return self._index.match(ask.block_hashes[:most], pieces)
+
+    def _left_after(self, found: Sequence[int]) -> tuple[int, int]:
+        """Free and due blocks that remain once the found ones are in use."""
+        due = sum(block in self._due for block in found)
+        unheld = sum(self._refs[block] == 0 for block in found)
+        return self.num_free - (unheld - due), self.num_due - due
+
+    def _make_room(self, ask: AdmitSequence, found: Sequence[int], need: int) -> Ints:
+        """Take victims of lower classes, but only if together they suffice."""
+        victims = list(zip(ask.victims.tolist(), ask.fences.tolist(), strict=True))
+        available = sum(self._left_after(found))
+        wanted = set(found)
+        gains = [self._gain(slot, wanted) for slot, _ in victims]
+        if available + sum(gains) < need:
+            return NO_INTS
+        taken: list[int] = []
+        for (slot, fence), gain in zip(victims, gains, strict=True):
+            if available >= need and len(taken) >= ask.seats:
+                break
+            self._release(slot, fence)
+            taken.append(slot)
+            available += gain
+        self._settle(ask.done)
+        return frozen_ints(taken) if taken else NO_INTS
+
+    def _gain(self, slot: int, keep: set[int]) -> int:
+        """Blocks that only this slot refers to, and that are not wanted themselves."""
+        return sum(self._refs[b] == 1 and b not in keep for b in self._tables[slot])
+
+    # Invariants
+
+    def check(self) -> None:
+        """Assert that every block is in exactly one place and every count is right."""
+        refs = [0] * self.num_blocks
+        for table in self._tables:
+            assert len(set(table)) == len(table), "a slot refers to a block twice"
+            for block in table:
+                refs[block] += 1
+        assert refs == self._refs, "reference counts differ from the block tables"
+        held = [block for block in range(self.num_blocks) if refs[block]]
+        places: list[Iterable[int]] = [self._free.blank, self._free.cached, self._due, held]
+        everywhere = sorted(block for place in places for block in place)
+        assert everywhere == list(range(self.num_blocks)), "a block is lost or in two places"
+        assert all(self._index.is_findable(block) for block in self._free.cached)
+        assert not any(self._index.is_findable(block) for block in self._free.blank)
+        assert all(self._fences[block] > self._done for block in self._due), "a due block is free"
+        self._index.check()
+
+
+class _Victims:
+    """The sequences that may give way, the least important first; read only as far as needed."""
+
+    def __init__(self, ask: ReserveBlocks) -> None:
+        self._ask = ask
+        self._next = 0
+        self.taken: list[int] = []
+
+    def take(self, rank: int) -> tuple[int, int] | None:
+        """The next victim that is strictly later than `rank`, as (slot, fence)."""
+        ask, i = self._ask, self._next
+        if i == len(ask.victims) or int(ask.victim_ranks[i]) <= rank:
+            return None
+        self._next += 1
+        self.taken.append(int(ask.victims[i]))
+        return int(ask.victims[i]), int(ask.fences[i])

@@ -1,0 +1,177 @@
+"""Builders for tests of the pure cores, and a world that runs them without asyncio."""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from stepahead.actors.batching import Batcher, BatchLimits
+from stepahead.gpu.device import DeviceFacts
+from stepahead.gpu.oracle import Oracle
+from stepahead.gpu.simulated import SimulatedDevice
+from stepahead.kvpool import BlockHasher, BlockPool
+from stepahead.messages import (
+    Ended,
+    Generate,
+    SamplingParams,
+    StepPlan,
+    TokensReady,
+    frozen_ints,
+)
+
+BLOCK = 4
+
+
+def make_limits(
+    *,
+    max_model_len: int = 256,
+    max_num_seqs: int = 8,
+    max_num_batched_tokens: int = 64,
+    long_prefill_token_threshold: int | None = None,
+    steps_in_flight: int = 2,
+    prefix_caching: bool = True,
+) -> BatchLimits:
+    return BatchLimits(
+        block_size=BLOCK,
+        max_model_len=max_model_len,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
+        long_prefill_token_threshold=long_prefill_token_threshold,
+        steps_in_flight=steps_in_flight,
+        prefix_caching=prefix_caching,
+    )
+
+
+def make_facts(num_blocks: int = 64, max_model_len: int = 256) -> DeviceFacts:
+    return DeviceFacts(
+        model="oracle",
+        device="simulated",
+        dtype="none",
+        vocab_size=512,
+        max_model_len=max_model_len,
+        block_size=BLOCK,
+        num_blocks=num_blocks,
+        eos_token_ids=frozenset({256}),
+    )
+
+
+def make_request(
+    serial: int,
+    prompt: Iterable[int] = (5, 6, 7),
+    *,
+    max_tokens: int = 4,
+    min_tokens: int = 0,
+    stop_token_ids: tuple[int, ...] = (256,),
+    priority: int = 0,
+    deadline_ns: int | None = None,
+    queue_deadline_ns: int | None = None,
+    hasher: BlockHasher | None = None,
+    cache_salt: bytes = b"",
+) -> Generate:
+    token_ids = frozen_ints(prompt)
+    return Generate(
+        serial=serial,
+        request_id=f"r{serial}",
+        prompt=token_ids,
+        params=SamplingParams(max_tokens=max_tokens, min_tokens=min_tokens),
+        seed=serial,
+        max_tokens=max_tokens,
+        stop_token_ids=stop_token_ids,
+        priority=priority,
+        deadline_ns=deadline_ns,
+        queue_deadline_ns=queue_deadline_ns,
+        cache_salt=cache_salt,
+        block_hashes=hasher.chain(token_ids, cache_salt) if hasher is not None else (),
+    )
+
+
+@dataclass
+class World:
+    """A Batcher and its pool against the oracle, one call at a time; every call is checked."""
+
+    limits: BatchLimits = field(default_factory=make_limits)
+    num_blocks: int = 64
+    watermark: int = 0
+    oracle: Oracle = field(default_factory=Oracle)
+    said: dict[int, list[int]] = field(default_factory=dict)
+    ended: dict[int, Ended] = field(default_factory=dict)
+    reports: list[TokensReady] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.hasher = BlockHasher(BLOCK, key=b"test")
+        self.pool = BlockPool(
+            self.num_blocks, BLOCK, self.limits.num_slots, watermark=self.watermark
+        )
+        self.batcher = Batcher(self.limits, self.pool, self.hasher)
+        facts = make_facts(self.num_blocks, self.limits.max_model_len)
+        self.device = SimulatedDevice(
+            facts, self.limits.num_slots, lambda _, call: call(), oracle=self.oracle
+        )
+        self.plans: deque[StepPlan] = deque()
+        self._mentioned: deque[set[int]] = deque()  # blocks that each step in flight may touch
+        self.now = 0
+
+    def add(self, request: Generate) -> Generate:
+        self.batcher.add(request)
+        self.said.setdefault(request.serial, [])
+        self._look()
+        return request
+
+    def request(self, serial: int, prompt: Sequence[int], **options: object) -> Generate:
+        return self.add(make_request(serial, prompt, hasher=self.hasher, **options))  # type: ignore[arg-type]  # passed on
+
+    def plan(self) -> StepPlan | None:
+        plan = self.batcher.plan(self.now)
+        if plan is not None:
+            self.plans.append(plan)
+            self._mentioned.append({b for s in plan.slots.tolist() for b in self.pool.table(s)})
+        self._look()
+        return plan
+
+    def complete(self) -> None:
+        """The device finishes its oldest step."""
+        result = self.device.run(self.plans.popleft())
+        self._mentioned.popleft()
+        assert not result.failed, result.failed
+        self.batcher.complete(result)
+        self._look()
+
+    def run(self, most: int = 10_000) -> None:
+        """Plan ahead as far as allowed, then finish a step, until nothing is left."""
+        for _ in range(most):
+            while self.plan() is not None:
+                pass
+            if not self.plans:
+                return
+            self.complete()
+        raise AssertionError("the engine does not come to an end")
+
+    def _look(self) -> None:
+        report = self.batcher.take_report()
+        if report is not None:
+            self.reports.append(report)
+            for serial, token_id in zip(
+                report.serials.tolist(), report.token_ids.tolist(), strict=True
+            ):
+                assert serial not in self.ended, "a token after the end"
+                self.said[serial].append(token_id)
+            for ended in report.ended:
+                assert ended.serial not in self.ended, "ended twice"
+                self.ended[ended.serial] = ended
+        self.pool.check()
+        self.batcher.check()
+        for blocks in self._mentioned:
+            assert not any(map(self.pool.is_free, blocks)), "a step in flight touches a free block"
+
+    def answer(self, request: Generate) -> list[int]:
+        """What an undisturbed run of the request says."""
+        return self.oracle.answer(
+            request.prompt.tolist(), request.max_tokens, stops=request.stop_token_ids
+        )
+
+    @property
+    def preemptions(self) -> int:
+        return sum(len(report.preempted) for report in self.reports)
+
+    def assert_is_empty(self) -> None:
+        assert self.batcher.num_running == self.batcher.num_waiting == 0
+        assert self.pool.num_free == self.pool.num_blocks, "blocks leaked"

@@ -1,0 +1,109 @@
+"""Random lives of the pure cores against the oracle; every call is checked (tests/batching.py)."""
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+from stepahead.gpu.oracle import Oracle
+from stepahead.messages import FinishReason, Generate
+
+from .batching import World, make_limits
+
+
+@dataclass
+class RandomLife:
+    """A world that is prodded at random, and what must be true of it at the end."""
+
+    seed: int
+    requests: list[Generate] = field(default_factory=list)
+    given_up: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        pick = self.random.choice
+        limits = make_limits(
+            max_model_len=64,
+            max_num_seqs=pick([1, 2, 4, 8]),
+            max_num_batched_tokens=pick([1, 5, 16, 64]),
+            long_prefill_token_threshold=pick([None, 3]),
+            steps_in_flight=pick([1, 2, 2, 3, 4]),
+            prefix_caching=pick([True, True, False]),
+        )
+        self.world = World(
+            limits=limits,
+            num_blocks=pick([16, 17, 24, 64]),
+            watermark=pick([0, 1, 3]),
+            oracle=Oracle(eos_every=pick([0, 10, 40])),
+        )
+        self.families = [[self.random.randrange(256) for _ in range(40)] for _ in range(3)]
+
+    def add(self) -> None:
+        shared = self.random.choice(self.families)[: self.random.randrange(40)]
+        own = [self.random.randrange(256) for _ in range(self.random.randrange(1, 12))]
+        prompt = shared + own
+        serial = len(self.requests)
+        request = self.world.request(
+            serial,
+            prompt,
+            max_tokens=self.random.randint(1, 64 - len(prompt)),
+            priority=self.random.choice([0, 0, 0, 1, 2]),
+            cache_salt=self.random.choice([b"", b"", b"other"]),
+            deadline_ns=self.random.choice([None] * 9 + [self.world.now + 30]),
+            queue_deadline_ns=self.random.choice([None] * 9 + [self.world.now + 5]),
+        )
+        self.requests.append(request)
+
+    def give_up(self) -> None:
+        if self.requests:
+            serial = self.random.choice(self.requests).serial
+            self.given_up.add(serial)
+            end = self.random.choice([self.world.batcher.abort, self.world.batcher.stop_matched])
+            end(serial)
+
+    def prod(self) -> None:
+        self.world.now += 1
+        self.world.batcher.expire(self.world.now)
+        what = self.random.random()
+        if what < 0.15:
+            self.add()
+        elif what < 0.18:
+            self.give_up()
+        elif what < 0.65:
+            self.world.plan()
+        elif self.world.plans:
+            self.world.complete()
+
+    def assert_everybody_got_their_own(self) -> None:
+        for request in self.requests:
+            said, answer = self.world.said[request.serial], self.world.answer(request)
+            ended = self.world.ended[request.serial]
+            assert said == answer[: len(said)], f"{request.request_id} heard another's tokens"
+            if ended.reason in (FinishReason.STOP, FinishReason.LENGTH):
+                assert said == answer or request.serial in self.given_up
+            else:
+                is_timed = request.deadline_ns is not None or request.queue_deadline_ns is not None
+                assert is_timed or request.serial in self.given_up
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_everybody_gets_exactly_their_own_tokens_and_every_block_comes_back(seed: int) -> None:
+    life = RandomLife(seed)
+    for _ in range(250):
+        life.prod()
+
+    life.world.run()
+    life.world.plan()
+
+    life.assert_everybody_got_their_own()
+    life.world.assert_is_empty()
+
+
+def test_random_lives_are_rough_enough_to_preempt() -> None:
+    preemptions = 0
+    for seed in range(20):
+        life = RandomLife(seed)
+        for _ in range(250):
+            life.prod()
+        preemptions += life.world.preemptions
+
+    assert preemptions > 20
