@@ -15,7 +15,6 @@ from prompt_toolkit.input import Input
 from prompt_toolkit.input.typeahead import store_typeahead
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import Output
-from prompt_toolkit.utils import is_dumb_terminal
 
 
 @contextmanager
@@ -53,9 +52,6 @@ def keys_while_busy(
 
 @contextmanager
 def _bracketed_paste(screen: Output) -> Iterator[None]:
-    if is_dumb_terminal():
-        yield
-        return
     screen.enable_bracketed_paste()
     screen.flush()
     try:

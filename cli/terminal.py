@@ -8,7 +8,10 @@ from dataclasses import asdict
 from itertools import count
 
 from prompt_toolkit import PromptSession
+from prompt_toolkit.application import create_app_session
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.output.plain_text import PlainTextOutput
+from prompt_toolkit.utils import is_dumb_terminal
 
 from ..actors.engine import Engine
 from ..messages import FinishReason, RequestError, SamplingParams
@@ -145,10 +148,12 @@ def _prompt_session() -> PromptSession[str]:
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
 
-    return PromptSession(
-        PROMPT,
-        history=BoundedHistory(history_file()),
-        key_bindings=keys,
-        prompt_continuation=CONTINUATION,
-        interrupt_exception=Interrupted,
-    )
+    with create_app_session(output=PlainTextOutput(sys.stdout) if is_dumb_terminal() else None):
+        return PromptSession(
+            PROMPT,
+            history=BoundedHistory(history_file()),
+            key_bindings=keys,
+            prompt_continuation=CONTINUATION,
+            reserve_space_for_menu=0,
+            interrupt_exception=Interrupted,
+        )

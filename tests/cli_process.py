@@ -21,9 +21,13 @@ _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07|[@-_])")
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """This process's environment with a home of its own and an ordinary terminal."""
+    """This process's environment with a home of its own and an ordinary terminal.
+
+    Nothing here answers when asked where the cursor is, so nobody is to ask.
+    """
     plain = {k: v for k, v in os.environ.items() if k not in {"NO_COLOR", "XDG_STATE_HOME"}}
-    return plain | {"HOME": str(home), "TERM": "xterm-256color", "COLUMNS": "100"} | more
+    own = {"HOME": str(home), "TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1"}
+    return plain | own | more
 
 
 def piped(
@@ -113,6 +117,4 @@ class Terminal:
             return False
         piece = os.read(self._master, 65536).decode(errors="replace")
         self.raw += piece
-        if "\x1b[6n" in piece:  # asked where the cursor is; any answer will do
-            self.send("\x1b[1;1R")
         return bool(piece)
