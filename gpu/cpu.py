@@ -1,0 +1,178 @@
+"""CpuDevice: torch on the processor, one thread that runs steps in order."""
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TypeAlias
+
+import torch
+
+from ..messages import StepDone, StepFailed, StepPlan
+from .device import DeviceFacts, StepAddress
+from .kv import PagedKV, bytes_per_position
+from .loading.resolve import resolve_model
+from .memory import size_pool
+from .models.opening import open_model
+from .options import DeviceOptions
+from .runner import StepRunner
+from .slots import SlotTables
+
+Post: TypeAlias = Callable[[Callable[[], None]], None]
+"""Schedules a call on the event loop from another thread: `loop.call_soon_threadsafe`."""
+
+
+class CpuDevice:
+    """Runs steps one after the other on a thread of its own.
+
+    A step that raises fails together with every step launched before its failure was delivered,
+    because those build on it; later ones run. Every launch is answered once, in order.
+    """
+
+    def __init__(self, runner: StepRunner, facts: DeviceFacts, post: Post) -> None:
+        self._facts = facts
+        self._post = post
+        self._queue: SimpleQueue[_Launch | _Resume | None] = SimpleQueue()
+        self._is_closing = threading.Event()
+        self._thread = threading.Thread(
+            target=_Worker(runner, self._queue, post, self._is_closing).run,
+            name="stepahead-cpu",
+            daemon=True,
+        )
+        self._thread.start()
+
+    @property
+    def facts(self) -> DeviceFacts:
+        return self._facts
+
+    def launch(self, plan: StepPlan, done: StepAddress) -> None:
+        """Queue a step; its result is posted to the event loop."""
+        if self._is_closing.is_set():
+            self._post(partial(done, StepFailed(plan.step, "the device is closed")))
+        else:
+            self._queue.put(_Launch(plan, done))
+
+    def close(self) -> None:
+        """Finish the step that runs, fail those that wait, and give the memory back."""
+        self._is_closing.set()
+        self._queue.put(None)
+        self._thread.join()
+
+
+class _Launch:
+    """A step to run and where its result goes."""
+
+    def __init__(self, plan: StepPlan, done: StepAddress) -> None:
+        self.plan = plan
+        self.done = done
+
+
+class _Resume:
+    """Stands in the queue where a failure became known: what follows does not build on it."""
+
+
+class _Worker:
+    """The launch thread: owns the runner, and with it all memory, until it ends."""
+
+    def __init__(
+        self,
+        runner: StepRunner,
+        queue: "SimpleQueue[_Launch | _Resume | None]",
+        post: Post,
+        is_closing: threading.Event,
+    ) -> None:
+        self._runner: StepRunner | None = runner
+        self._queue = queue
+        self._post = post
+        self._is_closing = is_closing
+        self._fault: str | None = None  # why steps fail until the next _Resume
+
+    def run(self) -> None:
+        try:
+            while (item := self._queue.get()) is not None:
+                if isinstance(item, _Resume):
+                    self._fault = None
+                else:
+                    self._answer(item)
+        finally:
+            self._runner = None
+
+    def _answer(self, launch: _Launch) -> None:
+        if self._is_closing.is_set():
+            self._deliver(partial(launch.done, StepFailed(launch.plan.step, "the device closed")))
+        elif self._fault is not None:
+            self._skip(launch.plan)
+            self._deliver(partial(launch.done, StepFailed(launch.plan.step, self._fault)))
+        else:
+            self._run(launch)
+
+    def _run(self, launch: _Launch) -> None:
+        assert self._runner is not None
+        result: StepDone | StepFailed
+        try:
+            result = self._runner.run(launch.plan)
+        except Exception as error:  # whatever the model raised is that step's result
+            self._fault = f"step {launch.plan.step} failed: {type(error).__name__}: {error}"
+            self._deliver(partial(self._fail, launch.done, launch.plan.step, self._fault))
+        else:
+            self._deliver(partial(launch.done, result))
+
+    def _skip(self, plan: StepPlan) -> None:
+        assert self._runner is not None
+        with suppress(Exception):  # a plan that does not fit the tables is answered as failed
+            self._runner.skip(plan)
+
+    def _fail(self, done: StepAddress, step: int, fault: str) -> None:
+        """On the event loop: from here on the launcher knows."""
+        self._queue.put(_Resume())
+        done(StepFailed(step, fault))
+
+    def _deliver(self, call: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the event loop is closed: nobody waits any more
+            self._post(call)
+
+
+def open_cpu_device(options: DeviceOptions, post: Post) -> CpuDevice:
+    """Load a model and size its KV memory. Raises ModelError or ConfigError."""
+    dtype = choose_dtype(options.dtype)
+    model = open_model(resolve_model(options.model), dtype, generic=options.generic)
+    pool = size_pool(
+        options,
+        context_length=model.context_length,
+        position_bytes=bytes_per_position(model.layers, dtype),
+    )
+    with torch.inference_mode():
+        decoder = model.build(pool.max_model_len)
+    kv = PagedKV(
+        model.layers, num_blocks=pool.num_blocks, block_size=options.block_size, dtype=dtype
+    )
+    tables = SlotTables(options.num_slots, pool.max_model_len, options.block_size)
+    facts = DeviceFacts(
+        model=Path(options.model).name,
+        device="cpu",
+        dtype=str(dtype).removeprefix("torch."),
+        vocab_size=model.vocab_size,
+        max_model_len=pool.max_model_len,
+        block_size=options.block_size,
+        num_blocks=pool.num_blocks,
+        eos_token_ids=model.eos_token_ids,
+    )
+    return CpuDevice(StepRunner(decoder, tables, kv), facts, post)
+
+
+def choose_dtype(name: str) -> torch.dtype:
+    """auto: bfloat16 where the processor multiplies it natively, else float32."""
+    if name == "auto":
+        return torch.bfloat16 if _multiplies_bfloat16() else torch.float32
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
+
+
+def _multiplies_bfloat16() -> bool:
+    try:
+        flags = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return False
+    words = set(flags.split())
+    return not words.isdisjoint({"amx_bf16", "avx512_bf16", "bf16"})

@@ -1,0 +1,59 @@
+"""Weights: a model's parameters by their Hugging Face names, each taken exactly once.
+
+Whatever is missing, misshapen or left over is an error that names it, so that no model runs on
+weights that were never read.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ...messages import ModelError
+
+
+class WeightSource(Protocol):
+    """Where tensors come from: safetensors files or a GGUF file."""
+
+    @property
+    def source(self) -> str:
+        """The files' name, for errors."""
+        ...
+
+    def names(self) -> Iterable[str]: ...
+
+    def load(self, name: str, dtype: torch.dtype) -> Tensor: ...
+
+
+class Weights:
+    """Hands out each tensor once and knows which were not asked for."""
+
+    def __init__(self, source: WeightSource, dtype: torch.dtype) -> None:
+        self._source = source
+        self._dtype = dtype
+        self._left = set(source.names())
+
+    def take(self, name: str, *shape: int) -> Tensor:
+        """The tensor in the wanted dtype. Raises ModelError when it is missing or misshapen."""
+        if name not in self._left:
+            raise ModelError(f"{self._source.source} lacks tensor {name}")
+        tensor = self._source.load(name, self._dtype)
+        if tuple(tensor.shape) != shape:
+            raise ModelError(
+                f"{self._source.source}: tensor {name} has shape {list(tensor.shape)}; "
+                f"the configuration says {list(shape)}"
+            )
+        self._left.discard(name)
+        return tensor
+
+    def ignore(self, name: str) -> None:
+        """Leave out a tensor that may be in the files and is not needed."""
+        self._left.discard(name)
+
+    def finish(self) -> None:
+        """Raise ModelError when the files hold tensors that the model has no place for."""
+        if self._left:
+            names = sorted(self._left)
+            shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if names[5:] else "")
+            raise ModelError(f"{self._source.source} holds unexpected tensors: {shown}")

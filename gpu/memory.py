@@ -1,0 +1,73 @@
+"""How much KV a device keeps: from the options, or a bounded share of the memory that is free."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..messages import ConfigError
+from .options import DeviceOptions
+
+_SHARE = 0.25  # of free memory
+_CEILING = 4 * 2**30  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSize:
+    """How many blocks there are and how long a sequence may become in them."""
+
+    num_blocks: int
+    max_model_len: int  # positions
+
+
+def size_pool(options: DeviceOptions, *, context_length: int, position_bytes: int) -> PoolSize:
+    """Blocks from `num_blocks`, else from `kv_memory`, else a quarter of free memory.
+
+    The last is at most 4 GiB and at most what every slot at full length would fill. A sequence
+    may become as long as the model, the option and the pool allow.
+    """
+    limit = min(context_length, options.max_model_len or context_length)
+    block_bytes = options.block_size * position_bytes
+    if options.num_blocks is not None:
+        num_blocks = options.num_blocks
+    elif options.kv_memory is not None:
+        num_blocks = options.kv_memory // block_bytes
+    else:
+        most = -(-limit // options.block_size) * options.num_slots
+        memory = min(int(free_memory() * _SHARE), _CEILING)
+        num_blocks = min(memory // block_bytes, most)
+    if num_blocks < 1:
+        given = options.kv_memory if options.kv_memory is not None else "too little free memory"
+        raise ConfigError(
+            f"a block of {options.block_size} positions takes {block_bytes} bytes of KV memory; "
+            f"given: {given}"
+        )
+    return PoolSize(num_blocks, min(limit, num_blocks * options.block_size))
+
+
+def free_memory() -> int:
+    """Bytes that this process may still use: what the system has, within its control group."""
+    free = _system_free()
+    limit, used = (
+        _read_number("/sys/fs/cgroup/memory.max"),
+        _read_number("/sys/fs/cgroup/memory.current"),
+    )
+    if limit is not None and used is not None:
+        free = min(free, max(limit - used, 0))
+    return free
+
+
+def _system_free() -> int:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def _read_number(path: str) -> int | None:
+    try:
+        return int(Path(path).read_text())
+    except (OSError, ValueError):
+        return None

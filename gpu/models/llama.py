@@ -1,0 +1,137 @@
+"""LlamaDecoder: the fast path for Llama-like models, on flat batches over paged keys and values.
+
+Functional operations on bound weights, no modules and no hooks: on a small model the cost of a
+call is a good part of the step. Query, key and value are one multiplication, gate and up another.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..attention import Scores, StepAttention
+from ..inputs import StepInputs
+from ..kv import LayerShape
+from ..loading.weights import Weights
+from .config import ModelConfig
+from .linear import Linear
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    input_norm: Tensor  # [hidden]
+    qkv: Linear
+    qk_norm: Tensor | None  # [heads + kv_heads, head_dim], one row per head
+    attention_out: Linear
+    mlp_norm: Tensor  # [hidden]
+    gate_up: Linear
+    down: Linear
+    scores: Scores
+
+
+class LlamaDecoder:
+    """Token ids and positions to logits; keys and values live in the step's attention."""
+
+    def __init__(
+        self, config: ModelConfig, weights: Weights, max_model_len: int, dtype: torch.dtype
+    ) -> None:
+        self._config = config
+        self._embedding = weights.take(
+            "model.embed_tokens.weight", config.vocab_size, config.hidden_size
+        )
+        self._layers = [_load_layer(config, weights, n) for n in range(config.num_layers)]
+        self._norm = weights.take("model.norm.weight", config.hidden_size)
+        if config.tied_embeddings:
+            weights.ignore("lm_head.weight")
+            head = self._embedding
+        else:
+            head = weights.take("lm_head.weight", config.vocab_size, config.hidden_size)
+        weights.finish()
+        self._head = Linear(head)
+        self._cos, self._sin = config.rope.tables(config.head_dim, max_model_len, dtype)
+
+    def forward(self, inputs: StepInputs, attention: StepAttention) -> Tensor:
+        """Logits of each row that samples.  # [num_samples, vocab]"""
+        config = self._config
+        num_rotated = config.num_heads + config.num_kv_heads
+        hidden = self._embedding.index_select(0, inputs.token_ids)  # [tokens, hidden]
+        cos = self._cos.index_select(0, inputs.positions).unsqueeze(1)  # [tokens, 1, head_dim]
+        sin = self._sin.index_select(0, inputs.positions).unsqueeze(1)
+        for number, layer in enumerate(self._layers):
+            x = _rms_norm(hidden, layer.input_norm, config.rms_eps)
+            heads = layer.qkv(x).view(len(x), -1, config.head_dim)
+            rotated = heads[:, :num_rotated]
+            if layer.qk_norm is not None:
+                rotated = _head_norm(rotated, layer.qk_norm, config.rms_eps)
+            rotated = _rotate(rotated, cos, sin)
+            out = attention.attend(
+                number,
+                rotated[:, : config.num_heads],
+                rotated[:, config.num_heads :],
+                heads[:, num_rotated:],
+                layer.scores,
+            )
+            hidden = layer.attention_out.add_to(hidden, out.reshape(len(x), -1))
+            x = _rms_norm(hidden, layer.mlp_norm, config.rms_eps)
+            gate, up = layer.gate_up(x).chunk(2, dim=-1)
+            hidden = layer.down.add_to(hidden, F.silu(gate).mul_(up))
+        return self._logits(hidden.index_select(0, inputs.last_tokens))
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        if not len(hidden):
+            return hidden.new_empty((0, self._config.vocab_size))
+        return self._head(_rms_norm(hidden, self._norm, self._config.rms_eps))
+
+
+def kv_layers(config: ModelConfig) -> tuple[LayerShape, ...]:
+    """What each layer keeps per position."""
+    shape = LayerShape(config.num_kv_heads, config.head_dim, config.head_dim)
+    return (shape,) * config.num_layers
+
+
+def _load_layer(config: ModelConfig, weights: Weights, number: int) -> _Layer:
+    prefix = f"model.layers.{number}."
+    hidden, dim = config.hidden_size, config.head_dim
+    heads = {"q": config.num_heads, "k": config.num_kv_heads, "v": config.num_kv_heads}
+    inner = config.intermediate_size
+
+    def fused(names: dict[str, int], has_bias: bool) -> Linear:
+        parts = [weights.take(f"{prefix}{n}.weight", size, hidden) for n, size in names.items()]
+        bias = [weights.take(f"{prefix}{n}.bias", size) for n, size in names.items() if has_bias]
+        return Linear(torch.cat(parts), torch.cat(bias) if bias else None)
+
+    def single(name: str, inputs: int, has_bias: bool) -> Linear:
+        weight = weights.take(f"{prefix}{name}.weight", hidden, inputs)
+        return Linear(weight, weights.take(f"{prefix}{name}.bias", hidden) if has_bias else None)
+
+    qk_norm = None
+    if config.qk_norm:
+        q_norm = weights.take(f"{prefix}self_attn.q_norm.weight", dim)
+        k_norm = weights.take(f"{prefix}self_attn.k_norm.weight", dim)
+        qk_norm = torch.cat([q_norm.expand(heads["q"], dim), k_norm.expand(heads["k"], dim)])
+    return _Layer(
+        input_norm=weights.take(f"{prefix}input_layernorm.weight", hidden),
+        qkv=fused({f"self_attn.{n}_proj": heads[n] * dim for n in heads}, config.qkv_bias),
+        qk_norm=qk_norm,
+        attention_out=single("self_attn.o_proj", heads["q"] * dim, config.output_bias),
+        mlp_norm=weights.take(f"{prefix}post_attention_layernorm.weight", hidden),
+        gate_up=fused({"mlp.gate_proj": inner, "mlp.up_proj": inner}, config.mlp_bias),
+        down=single("mlp.down_proj", inner, config.mlp_bias),
+        scores=Scores(scale=dim**-0.5, window=config.windows[number]),
+    )
+
+
+def _rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    return F.rms_norm(x, weight.shape, weight, eps)
+
+
+def _head_norm(heads: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Normalise each head on its own.  # heads [tokens, heads, head_dim], weight [heads, head_dim]"""
+    return F.rms_norm(heads, heads.shape[-1:], None, eps) * weight
+
+
+def _rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary embedding; the sines carry the sign of the swapped halves."""
+    half = heads.shape[-1] // 2
+    return torch.addcmul(heads * cos, heads.roll(half, dims=-1), sin)

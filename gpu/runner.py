@@ -1,0 +1,51 @@
+"""StepRunner: runs one plan at a time, start to finish, on the thread that calls it."""
+
+import numpy as np
+import torch
+
+from ..messages import RowFailed, StepDone, StepPlan
+from ..messages.arrays import frozen_ints
+from .attention import StepAttention, Workspace
+from .inputs import make_inputs
+from .kv import PagedKV
+from .models.opening import Decoder
+from .sampling import SamplingRows, sample
+from .slots import SlotTables
+
+
+class StepRunner:
+    """A model with its slot tables and KV memory. Knows no threads and no queue."""
+
+    def __init__(self, model: Decoder, tables: SlotTables, kv: PagedKV) -> None:
+        self._model = model
+        self._tables = tables
+        self._kv = kv
+        self._workspace = Workspace()
+
+    def skip(self, plan: StepPlan) -> None:
+        """Take over what a plan changes without running it."""
+        self._tables.apply(plan)
+
+    @torch.inference_mode()
+    def run(self, plan: StepPlan) -> StepDone:
+        """Apply the plan, compute its rows, and sample those that sample."""
+        self._tables.apply(plan)
+        inputs = make_inputs(plan, self._tables)
+        attention = StepAttention(inputs, self._kv, self._workspace)
+        logits = self._model.forward(inputs, attention)
+        if not len(logits):
+            return StepDone(plan.step, frozen_ints(()))
+        slots = plan.slots[plan.samples]
+        positions = (plan.starts + plan.lengths)[plan.samples]
+        token_ids = sample(logits, SamplingRows.of(self._tables, slots, positions))
+        self._tables.record(slots, positions, token_ids)
+        return StepDone(plan.step, frozen_ints(token_ids), _failures(plan, token_ids))
+
+
+def _failures(plan: StepPlan, token_ids: np.ndarray) -> tuple[RowFailed, ...]:
+    if (token_ids >= 0).all():
+        return ()
+    rows = np.flatnonzero(plan.samples)[token_ids < 0].tolist()
+    return tuple(
+        RowFailed(row, "the model's logits are not numbers (NaN or infinite)") for row in rows
+    )
