@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 
 import pytest
+import tokenizers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from stepahead.actors.text.fast_tokenizer import FastTokenizer
 from stepahead.actors.text.gguf_tokenizer import make_gguf_tokenizer
 from stepahead.actors.text.tokenizer import Tokenizer
 from stepahead.actors.text.toy import EOS, ToyTokenizer
@@ -143,3 +145,27 @@ def test_ids_that_name_no_token_have_no_text() -> None:
 def test_special_tokens_of_the_toy_are_shown_on_request() -> None:
     assert "".join(deltas(ToyTokenizer(), [*b"a", EOS], skip=False)) == "a<eos>"
     assert "".join(deltas(ToyTokenizer(), [*b"a", EOS])) == "a"
+
+
+def library_with_odd_tokens() -> tokenizers.Tokenizer:
+    """A byte-level vocabulary with added tokens that are not written in the byte alphabet."""
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    library = tokenizers.Tokenizer(
+        tokenizers.models.BPE({token: token_id for token_id, token in enumerate(alphabet)}, [])
+    )
+    library.decoder = tokenizers.decoders.ByteLevel()
+    library.add_special_tokens(["<\uff5cend\u2581of\u2581text\uff5c>", "<eos>"])
+    library.add_tokens(["two words", "\u00e9", "\u65e5\u672c"])
+    return library
+
+
+@bounded
+@given(ids=st.lists(st.integers(0, 265), max_size=30), skip=st.booleans())
+def test_the_table_of_bytes_decodes_as_the_library_does(ids: list[int], skip: bool) -> None:
+    library = library_with_odd_tokens()
+
+    tokenizer = FastTokenizer(library, eos_token_ids=())
+
+    expected = library.decode(ids, skip_special_tokens=skip)
+    assert tokenizer.decode(ids, skip_special_tokens=skip) == expected
+    assert "".join(deltas(tokenizer, ids, skip=skip)) == expected

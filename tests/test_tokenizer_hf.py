@@ -9,7 +9,10 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from stepahead import ModelError
 from stepahead.actors.text.loading import load_tokenizer
-from stepahead.actors.text.transformers_tokenizer import make_transformers_tokenizer
+from stepahead.actors.text.transformers_tokenizer import (
+    SlowTokenizer,
+    make_transformers_tokenizer,
+)
 
 from .text_samples import CORPUS, byte_level_metadata
 
@@ -169,3 +172,18 @@ def test_a_folder_without_any_tokenizer_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ModelError, match="no tokenizer"):
         load_tokenizer(tmp_path)
+
+
+def test_a_tokenizer_written_in_python_is_called_through_transformers() -> None:
+    from transformers import ByT5Tokenizer
+
+    tokenizer = SlowTokenizer(ByT5Tokenizer())
+
+    for text in CORPUS[:14]:
+        ids = tokenizer.encode(text)
+        detokenizer = tokenizer.detokenizer()
+        pieces = [*[detokenizer.push(token_id) for token_id in ids], detokenizer.flush()]
+        assert "".join(pieces) == tokenizer.decode(ids) == text
+        assert pieces[-1] == ""
+    assert tokenizer.eos_token_ids == {1}
+    assert tokenizer.decode([*tokenizer.encode("a"), 1, 10**6]) == "a"

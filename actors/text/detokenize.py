@@ -47,7 +47,8 @@ class WindowDetokenizer:
     """For every other vocabulary: decodes a short window and returns what the last id added.
 
     It holds text back while the window ends in an unfinished character, and while it ends in a
-    byte token, because a decoder with byte fallback judges a run of byte tokens as a whole.
+    byte token, because a decoder with byte fallback judges a run of byte tokens as a whole. The
+    window always begins where a shown piece begins, so that it decodes as it does in the whole.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class WindowDetokenizer:
         if token_id in self._byte_tokens:
             return ""
         text = self._decode(self._window)
-        if text.endswith(REPLACEMENT):
+        if text.endswith(REPLACEMENT) or len(text) <= len(self._shown):
             return ""
         return self._advance(text)
 
