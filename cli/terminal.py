@@ -1,9 +1,7 @@
 """The chat on a terminal: reads a message, streams the answer, obeys slash commands."""
 
-import asyncio
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import count
 
@@ -14,22 +12,17 @@ from prompt_toolkit.output.plain_text import PlainTextOutput
 from prompt_toolkit.utils import is_dumb_terminal
 
 from ..actors.engine import Engine
-from ..messages import FinishReason, RequestError, SamplingParams
-from .conversation import Conversation, Message
+from ..messages import RequestError, SamplingParams
+from .answer import Answer
+from .conversation import Conversation
 from .history import BoundedHistory, history_file
 from .keyboard import keys_while_busy, on_sigint, quiet_keyboard
-from .output import write, write_answer
+from .output import write
 from .render import table
 from .slash import COMMANDS, KEYS, SlashCommand, parse_slash
 from .stats import ChatStats, Row, engine_row, sampling_rows
 
 PROMPT, CONTINUATION = ">>> ", "... "
-_NOTES = {
-    FinishReason.ABORT: "(stopped)\n",
-    FinishReason.LENGTH: "(cut off at the limit of tokens)\n",
-    FinishReason.TIMEOUT: "(out of time)\n",
-    FinishReason.ERROR: "(the answer failed)\n",
-}
 
 
 class Interrupted(Exception):
@@ -45,9 +38,8 @@ class TerminalChat:
         self._params = params
         self._stats = ChatStats()
         self._session = _prompt_session()
-        self._answers = count(1)
-        self._running: str | None = None  # the request that is being answered
-        self._stopping: asyncio.Future[None] | None = None
+        self._numbers = count(1)
+        self._answering: Answer | None = None
 
     async def run(self) -> None:
         """Chat until Ctrl-D or /exit."""
@@ -79,41 +71,25 @@ class TerminalChat:
 
     async def _answer(self, question: str) -> None:
         """Stream one answer; what came of it before a stop or a fault is kept."""
-        said: list[str] = []
-        request_id = f"chat-{next(self._answers)}"
+        answer = Answer(self._engine, f"chat-{next(self._numbers)}")
         messages = self._conversation.ask(question)
+        app = self._session.app
+        self._answering = answer
         try:
-            with self._stoppable(request_id):
-                await self._stream(messages, request_id, said)
+            with keys_while_busy(app.input, app.output, self._stop):
+                await answer.stream(messages, self._params)
         except RequestError as error:
             write(f"{error}\n")
         finally:
-            self._conversation.answer("".join(said))
-
-    async def _stream(self, messages: list[Message], request_id: str, said: list[str]) -> None:
-        stream = self._engine.stream_chat(messages, self._params, request_id=request_id)
-        async for delta in stream:
-            said.append(delta.text)
-            write_answer(delta.text)
-            if delta.finish_reason is not None:
-                self._stats.record(delta)
-                write("\n" + _NOTES.get(delta.finish_reason, ""))
-
-    @contextmanager
-    def _stoppable(self, request_id: str) -> Iterator[None]:
-        """Let Ctrl-C, as a key or as a signal, end the request."""
-        app = self._session.app
-        self._running = request_id
-        try:
-            with keys_while_busy(app.input, app.output, self._stop):
-                yield
-        finally:
-            self._running = None
+            self._answering = None
+            self._conversation.answer(answer.text)
+        if answer.final is not None:
+            self._stats.record(answer.final)
 
     def _stop(self) -> None:
         """End the answer that is being streamed, if there is one."""
-        if self._running is not None:
-            self._stopping = asyncio.ensure_future(self._engine.abort(self._running))
+        if self._answering is not None:
+            self._answering.stop()
 
     def _obey(self, command: SlashCommand) -> None:
         match command.name:

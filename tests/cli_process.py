@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 COMMAND = (sys.executable, "-m", "stepahead")
 DEADLINE = 60.0  # seconds that a test waits for output before it fails
@@ -55,6 +55,7 @@ class Terminal:
     def __init__(self, *arguments: str, env: Mapping[str, str], command: tuple[str, ...] = COMMAND):
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+        self.modes_before = termios.tcgetattr(slave)
         self.process = subprocess.Popen(
             [*command, *arguments],
             stdin=slave,
@@ -106,6 +107,10 @@ class Terminal:
         while self._read(0):
             pass
         return self.process.returncode
+
+    def modes(self) -> list[Any]:
+        """How the terminal treats keys now."""
+        return termios.tcgetattr(self._slave)
 
     @property
     def shown(self) -> str:

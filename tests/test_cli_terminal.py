@@ -1,0 +1,231 @@
+"""The chat on a real pseudo-terminal: keys, pastes, commands, interruptions, leaving."""
+
+import os
+import signal
+import termios
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .cli_process import Terminal, environment
+
+READY = "\n>>>"  # the prompt, after whatever came before it
+SIMULATED = ("--device", "simulated", "--temperature", "0")
+LONG = ("--max-tokens", "7000")
+
+
+@pytest.fixture
+def chat(tmp_path: Path) -> Iterator[Terminal]:
+    """A chat whose answers have 8 tokens at most."""
+    with started(tmp_path, "--max-tokens", "8") as terminal:
+        yield terminal
+
+
+@pytest.fixture
+def talkative(tmp_path: Path) -> Iterator[Terminal]:
+    """A chat whose answers take long enough to be stopped."""
+    with started(tmp_path, *LONG) as terminal:
+        yield terminal
+
+
+def started(home: Path, *arguments: str, **variables: str) -> Terminal:
+    terminal = Terminal("chat", *SIMULATED, *arguments, env=environment(home, **variables))
+    terminal.wait_for(READY)
+    return terminal
+
+
+def say(terminal: Terminal, text: str) -> None:
+    """Type a line and wait until it has been taken."""
+    terminal.send(f"{text}\r")
+    terminal.wait_for(f"{text}\n")
+
+
+def ask(terminal: Terminal, text: str) -> str:
+    """Type a line and return what was shown until the next prompt."""
+    say(terminal, text)
+    return terminal.wait_for(READY)
+
+
+def test_a_message_is_answered_and_ctrl_d_leaves(chat: Terminal) -> None:
+    answer = ask(chat, "hello")
+
+    assert answer
+    chat.send("\x04")
+    assert chat.exit_code() == 0
+
+
+def test_exit_leaves_too(chat: Terminal) -> None:
+    say(chat, "/exit")
+
+    assert chat.exit_code() == 0
+
+
+def test_the_terminal_is_left_as_it_was_found(chat: Terminal) -> None:
+    ask(chat, "hello")
+    during = chat.modes()
+
+    say(chat, "/exit")
+    chat.exit_code()
+
+    assert not during[3] & termios.ECHO
+    assert chat.modes() == chat.modes_before
+
+
+def test_a_paste_of_five_lines_is_one_message(chat: Terminal) -> None:
+    chat.send("\x1b[200~one\ntwo\nthree\nfour\nfive\x1b[201~")
+    chat.wait_for("five")
+    chat.send("\r")
+    chat.wait_for(READY)
+
+    assert "1 answers" in ask(chat, "/stats")
+
+
+def test_every_turn_sends_the_whole_conversation_and_finds_it_in_the_prefix_cache(
+    chat: Terminal,
+) -> None:
+    ask(chat, "my name is Ada Lovelace, please remember it")
+    first = ask(chat, "/stats")
+    ask(chat, "what is my name?")
+    second = ask(chat, "/stats")
+
+    assert prompt_tokens(first) == (len("my name is Ada Lovelace, please remember it") + 3, 0)
+    assert prompt_tokens(second)[0] > prompt_tokens(first)[0] + len("what is my name?")
+    assert prompt_tokens(second)[1] >= 32
+
+
+def prompt_tokens(stats: str) -> tuple[int, int]:
+    """How many prompt tokens there were, and how many of them were cached."""
+    line = next(line for line in stats.splitlines() if line.startswith("prompt tokens"))
+    numbers = [int(word) for word in line.replace(",", " ").split() if word.isdigit()]
+    return numbers[0], numbers[1]
+
+
+def test_clear_forgets_the_conversation_but_not_the_system_prompt(chat: Terminal) -> None:
+    assert "There is no system prompt." in ask(chat, "/system")
+    assert "Be brief." in ask(chat, "/system Be brief.")
+    ask(chat, "hello")
+    before = prompt_tokens(ask(chat, "/stats"))
+
+    ask(chat, "/clear")
+    ask(chat, "hello")
+
+    assert prompt_tokens(ask(chat, "/stats"))[0] == before[0]
+    assert "Be brief." in ask(chat, "/system")
+
+
+def test_help_lists_the_commands_and_an_unknown_one_says_so(chat: Terminal) -> None:
+    help_text = ask(chat, "/help")
+
+    assert all(name in help_text for name in ("/system", "/clear", "/stats", "/exit", "Ctrl-D"))
+    assert "no command /regenerate" in ask(chat, "/regenerate")
+
+
+def test_stats_name_tokens_times_and_how_answers_are_sampled(chat: Terminal) -> None:
+    assert "none yet" in ask(chat, "/stats")
+
+    ask(chat, "hello")
+
+    stats = ask(chat, "/stats")
+    for name in ("answer tokens", "time to first token", "tokens/s", "temperature 0", "engine"):
+        assert name in stats
+
+
+def test_ctrl_c_stops_the_answer_and_keeps_the_chat(talkative: Terminal) -> None:
+    say(talkative, "tell me a long story")
+    talkative.wait_for(" ")
+    talkative.send("\x03")
+    talkative.wait_for("(stopped)")
+    talkative.wait_for(READY)
+
+    assert "ended by abort" in ask(talkative, "/stats")
+    talkative.send("\x04")
+    assert talkative.exit_code() == 0
+
+
+def test_a_sent_interrupt_stops_the_answer_as_the_key_does(talkative: Terminal) -> None:
+    say(talkative, "tell me a long story")
+    talkative.wait_for(" ")
+    os.kill(talkative.process.pid, signal.SIGINT)
+    talkative.wait_for("(stopped)")
+
+    talkative.wait_for(READY)
+    assert talkative.process.poll() is None
+
+
+def test_what_is_typed_during_an_answer_waits_for_the_prompt(talkative: Terminal) -> None:
+    say(talkative, "tell me a long story")
+    talkative.wait_for(" ")
+    talkative.send("/system from the keyboard\r\x1b[200~/system is\npasted\x1b[201~")
+    talkative.send("\x03")
+
+    talkative.wait_for("(stopped)")
+    talkative.wait_for("The system prompt is: from the keyboard")
+    talkative.wait_for("pasted")
+
+
+def test_ctrl_c_at_the_empty_prompt_says_how_to_leave(chat: Terminal) -> None:
+    chat.send("\x03")
+    chat.wait_for("Ctrl-D or /exit leaves.")
+    chat.wait_for(READY)
+
+    os.kill(chat.process.pid, signal.SIGINT)
+    chat.wait_for("Ctrl-D or /exit leaves.")
+    chat.wait_for(READY)
+
+    assert ask(chat, "still there?")
+
+
+def test_ctrl_c_drops_a_line_that_was_begun(chat: Terminal) -> None:
+    chat.send("half a li")
+    chat.wait_for("half a li")
+    chat.send("\x03")
+    chat.wait_for(READY)
+
+    assert "none yet" in ask(chat, "/stats")
+
+
+def test_a_conversation_too_long_for_the_context_is_refused_and_the_chat_goes_on(
+    tmp_path: Path,
+) -> None:
+    with started(tmp_path, "--max-tokens", "4", "--max-model-len", "64") as chat:
+        assert "64" in ask(chat, "x" * 70)
+        assert ask(chat, "short")
+
+
+def test_the_history_is_there_in_the_next_chat(tmp_path: Path) -> None:
+    with started(tmp_path, "--max-tokens", "4") as chat:
+        ask(chat, "remember this line")
+    with started(tmp_path, "--max-tokens", "4") as chat:
+        chat.send("\x1b[A")
+        chat.wait_for("remember this line")
+
+
+def test_a_home_that_cannot_be_written_does_no_harm(tmp_path: Path) -> None:
+    in_the_way = tmp_path / "home"
+    in_the_way.write_text("a file, not a folder")
+
+    with started(in_the_way, "--max-tokens", "4") as chat:
+        assert ask(chat, "hello")
+        chat.send("\x04")
+        assert chat.exit_code() == 0
+
+
+@pytest.mark.parametrize("variables", [{"TERM": "dumb"}, {"TERM": "dumb", "NO_COLOR": "1"}])
+def test_a_dumb_terminal_gets_no_control_codes(tmp_path: Path, variables: dict[str, str]) -> None:
+    with started(tmp_path, "--max-tokens", "8", **variables) as chat:
+        ask(chat, "hello")
+        ask(chat, "/help")
+        ask(chat, "/stats")
+        chat.send("\x04")
+        assert chat.exit_code() == 0
+
+        assert not [c for c in chat.raw if c < " " and c not in "\r\n"]
+
+
+def test_no_color_means_no_colour(tmp_path: Path) -> None:
+    with started(tmp_path, "--max-tokens", "8", NO_COLOR="1") as chat:
+        ask(chat, "/help")
+
+        assert "\x1b[3" not in chat.raw.replace("\x1b[3D", "").replace("\x1b[39m", "")
+        assert "\x1b[1m" not in chat.raw
