@@ -34,6 +34,9 @@ class Answer:
 
     async def stream(self, messages: list[Message], params: SamplingParams) -> None:
         """Show the answer until it ends or is stopped. Raises what the engine raises."""
+        if self._stopped:
+            write(_STOPPED)
+            return
         self._streaming = asyncio.create_task(self._show(messages, params))
         try:
             await self._streaming
@@ -44,11 +47,9 @@ class Answer:
 
     def stop(self) -> None:
         """Abort, so that the counts still come; before the first token, or asked again, cancel."""
-        if self._streaming is None:
-            return
         if self._pieces and not self._stopped:
             self._aborting = asyncio.create_task(self._engine.abort(self._request_id))
-        else:
+        elif self._streaming is not None:
             self._streaming.cancel()
         self._stopped = True
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from prompt_toolkit.input import Input
-from prompt_toolkit.input.typeahead import store_typeahead
+from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
+from prompt_toolkit.key_binding import KeyPress
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import Output
 
@@ -39,13 +40,13 @@ def keys_while_busy(
 ) -> Iterator[None]:
     """Call back on each Ctrl-C; keep the other keys, and whole pastes, for the next prompt."""
 
-    def read() -> None:
-        keys = keyboard.read_keys()
+    def sort(keys: list[KeyPress]) -> None:
+        store_typeahead(keyboard, [key for key in keys if key.key is not Keys.ControlC])
         if keyboard.closed or any(key.key is Keys.ControlC for key in keys):
             interrupted()
-        store_typeahead(keyboard, [key for key in keys if key.key is not Keys.ControlC])
 
-    with _bracketed_paste(screen), keyboard.attach(read):
+    sort(get_typeahead(keyboard))
+    with _bracketed_paste(screen), keyboard.attach(lambda: sort(keyboard.read_keys())):
         yield
     store_typeahead(keyboard, keyboard.flush_keys())
 

@@ -12,7 +12,7 @@ from .cli_process import Terminal, environment
 
 READY = "\n>>>"  # the prompt, after whatever came before it
 SIMULATED = ("--device", "simulated", "--temperature", "0")
-LONG = ("--max-tokens", "7000")
+REAL = ("--dtype", "float32", "--temperature", "0", "--max-tokens", "4000")
 
 
 @pytest.fixture
@@ -22,10 +22,12 @@ def chat(tmp_path: Path) -> Iterator[Terminal]:
         yield terminal
 
 
-@pytest.fixture
-def talkative(tmp_path: Path) -> Iterator[Terminal]:
-    """A chat whose answers take long enough to be stopped."""
-    with started(tmp_path, *LONG) as terminal:
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
+    """A chat with the default model, whose answers are long enough to be stopped."""
+    env = environment(tmp_path_factory.mktemp("home"))
+    with Terminal("chat", *REAL, env=env) as terminal:
+        terminal.wait_for(READY)
         yield terminal
 
 
@@ -131,37 +133,58 @@ def test_stats_name_tokens_times_and_how_answers_are_sampled(chat: Terminal) -> 
         assert name in stats
 
 
-def test_ctrl_c_stops_the_answer_and_keeps_the_chat(talkative: Terminal) -> None:
-    say(talkative, "tell me a long story")
-    talkative.wait_for(" ")
-    talkative.send("\x03")
-    talkative.wait_for("(stopped)")
-    talkative.wait_for(READY)
-
-    assert "ended by abort" in ask(talkative, "/stats")
-    talkative.send("\x04")
-    assert talkative.exit_code() == 0
+STORY = "Write a very long story about the sea."
 
 
-def test_a_sent_interrupt_stops_the_answer_as_the_key_does(talkative: Terminal) -> None:
-    say(talkative, "tell me a long story")
-    talkative.wait_for(" ")
-    os.kill(talkative.process.pid, signal.SIGINT)
-    talkative.wait_for("(stopped)")
+def test_ctrl_c_stops_the_answer_and_what_was_said_is_kept(model: Terminal) -> None:
+    ask(model, "/clear")
+    say(model, STORY)
+    model.wait_for(" ")
+    model.send("\x03")
+    model.wait_for("(stopped)")
+    model.wait_for(READY)
 
-    talkative.wait_for(READY)
-    assert talkative.process.poll() is None
+    stopped = ask(model, "/stats")
+    assert "ended by abort" in stopped
+    say(model, "Go on.")
+    model.wait_for(" ")
+    model.send("\x03")
+    model.wait_for("(stopped)")
+    model.wait_for(READY)
+    assert prompt_tokens(ask(model, "/stats"))[0] > prompt_tokens(stopped)[0] + 5
 
 
-def test_what_is_typed_during_an_answer_waits_for_the_prompt(talkative: Terminal) -> None:
-    say(talkative, "tell me a long story")
-    talkative.wait_for(" ")
-    talkative.send("/system from the keyboard\r\x1b[200~/system is\npasted\x1b[201~")
-    talkative.send("\x03")
+def test_ctrl_c_right_after_the_question_takes_it_back(model: Terminal) -> None:
+    ask(model, "/clear")
+    model.send(f"{STORY}\r\x03")
+    model.wait_for("(stopped)")
+    model.wait_for(READY)
 
-    talkative.wait_for("(stopped)")
-    talkative.wait_for("The system prompt is: from the keyboard")
-    talkative.wait_for("pasted")
+    assert model.process.poll() is None
+
+
+def test_a_sent_interrupt_stops_the_answer_as_the_key_does(model: Terminal) -> None:
+    ask(model, "/clear")
+    say(model, STORY)
+    model.wait_for(" ")
+    os.kill(model.process.pid, signal.SIGINT)
+    model.wait_for("(stopped)")
+    model.wait_for(READY)
+
+    assert "ended by abort" in ask(model, "/stats")
+
+
+def test_what_is_typed_during_an_answer_waits_for_the_prompt(model: Terminal) -> None:
+    say(model, STORY)
+    model.wait_for(" ")
+    model.send("/system from the keyboard\r\x1b[200~/stats is\npasted\x1b[201~")
+    model.send("\x03")
+
+    model.wait_for("(stopped)")
+    model.wait_for("The system prompt is: from the keyboard")
+    model.wait_for("pasted")
+    model.send("\x03")
+    model.wait_for(READY)
 
 
 def test_ctrl_c_at_the_empty_prompt_says_how_to_leave(chat: Terminal) -> None:
