@@ -24,7 +24,9 @@ class EngineConfig:
     max_model_len: int | None = None  # None: the model's context
     max_num_seqs: int = 64  # sequences that run at once
     max_num_batched_tokens: int = 2048  # token positions computed per step
-    long_prefill_token_threshold: int | None = None  # cap on one row's chunk when others want to run
+    long_prefill_token_threshold: int | None = (
+        None  # cap on one row's chunk when others want to run
+    )
     steps_in_flight: int = 2
     prefix_caching: bool = True
     watermark: float = 0.01  # share of the pool kept free when a sequence is admitted beside others

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..messages import RowFailed, StepDone, StepPlan, frozen_ints
 from .device import DeviceFacts, StepAddress
@@ -133,16 +134,13 @@ class SimulatedDevice:
         is_own = np.array_equal(token_ids, self._slots.tokens[slot, :end])
         return int(hashes[-1]) if is_own and is_chain(token_ids, hashes) else None
 
-    def _places(
-        self, slot: int, start: int, end: int
-    ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def _places(self, slot: int, start: int, end: int) -> NDArray[np.int64]:
         """Where positions [start, end) of a slot lie in KV memory."""
         size = self.facts.block_size
-        positions = np.arange(start, end)
-        return (
-            self._slots.block_table[slot, positions // size].astype(np.int64) * size
-            + positions % size
-        )
+        positions = np.arange(start, end, dtype=np.int64)
+        blocks = self._slots.block_table[slot, positions // size].astype(np.int64)
+        places: NDArray[np.int64] = blocks * size + positions % size
+        return places
 
     def _sample(self, slot: int, position: int, prefix: int) -> int:
         banned = self._slots.banned_ids[slot] if position < self._slots.min_end[slot] else ()

@@ -37,7 +37,7 @@ from .errors import (
     RequestRejected,
     StepaheadError,
 )
-from .outputs import Delta, Output, Result, Timings, Usage
+from .outputs import Delta, Finished, Output, Result, Timings, Usage
 from .params import SamplingParams
 from .requests import (
     Abort,
@@ -71,6 +71,7 @@ Message: TypeAlias = (
     | UnpublishBlocks
     | ResetPrefixCache
     | Delta
+    | Finished
 )
 """Everything that one actor may post to another."""
 
@@ -92,6 +93,7 @@ __all__ = [
     "EngineDead",
     "EngineOverloaded",
     "FinishReason",
+    "Finished",
     "Generate",
     "Grant",
     "Ints",

@@ -45,6 +45,10 @@ class EngineOverloaded(RequestError):
 class RequestFailed(RequestError):
     """Raised when a request that had been accepted failed while it was running."""
 
+    def __init__(self, message: str, text: str = "") -> None:
+        super().__init__(message)
+        self.text = text  # what had been generated until then
+
 
 class EngineDead(StepaheadError):
     """Raised when an actor failed, with its exception as the cause; also to later callers."""

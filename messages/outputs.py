@@ -27,7 +27,10 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """A piece of one output. Exactly one delta per index has a `finish_reason`, the last one."""
+    """A piece of one output. Exactly one delta per index has a `finish_reason`, the last one.
+
+    `stop_reason` is the stop id or stop string that ended it, or what went wrong.
+    """
 
     request_id: str
     index: int
@@ -37,6 +40,18 @@ class Delta:
     stop_reason: int | str | None = None
     usage: Usage | None = None  # on the last delta
     timings: Timings | None = None  # on the last delta
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A request is over: Detokenizer → log. One per request, whatever ended it."""
+
+    serial: int
+    request_id: str
+    finish_reason: FinishReason
+    stop_reason: int | str | None
+    usage: Usage
+    timings: Timings
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
+
 from stepahead.gpu.oracle import Oracle
 from stepahead.messages import FinishReason, Generate
 

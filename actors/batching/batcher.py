@@ -173,6 +173,15 @@ class Batcher:
     # Facts
 
     @property
+    def is_empty(self) -> bool:
+        return len(self._roster) == 0
+
+    @property
+    def preemptions(self) -> int:
+        """How often a sequence gave its blocks away, since the start."""
+        return self._roster.preemptions
+
+    @property
     def num_running(self) -> int:
         return len(self._roster.running)
 

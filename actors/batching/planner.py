@@ -78,7 +78,7 @@ class Planner:
         """How many positions each row advances, blocks aside."""
         ledger = self._ledger
         confirmed = ledger.confirmed[slots]
-        want = np.maximum(confirmed - scheduled, 1)
+        want: Ints = np.maximum(confirmed - scheduled, 1)
         # Enough is on its way: confirmed tokens and placeholders reach the end (no token is
         # ever sampled past max_tokens or the context). A preempted sequence has no blocks.
         want[np.maximum(confirmed, scheduled + 1) >= ledger.end[slots]] = 0

@@ -15,6 +15,7 @@ class Roster:
         self._live: dict[int, Sequence] = {}
         self.running = RunningOrder()
         self.waiting = WaitingQueue()
+        self.preemptions = 0
 
     def __len__(self) -> int:
         return len(self._live)
@@ -50,6 +51,7 @@ class Roster:
     def preempt(self, sequence: Sequence) -> None:
         """A running sequence waits again, in its old place; it keeps its slot (rule 6)."""
         assert sequence.slot is not None
+        self.preemptions += 1
         self._ledger.preempt(sequence.slot)
         self.running.remove(sequence)
         self.waiting.add(sequence)

@@ -1,0 +1,72 @@
+"""What an actor is: private state behind a mailbox, run by a task of its own."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Generic, TypeAlias, TypeVar
+
+import anyio
+from anyio.abc import TaskStatus
+
+from .journal import Envelope, Journal, Turn
+
+M = TypeVar("M")
+M_contra = TypeVar("M_contra", contravariant=True)
+
+Address: TypeAlias = Callable[[M_contra], None]
+"""Where to post: a mailbox's `post`, or in a test a list's `append`."""
+
+
+class Mailbox(Generic[M]):
+    """A queue with one reader.
+
+    Posting never waits, so actors that talk in circles cannot deadlock. The engine stays bounded
+    because Intake admits a bounded number of requests and few steps are in flight.
+    """
+
+    def __init__(self, name: str, journal: Journal) -> None:
+        self._name = name
+        self._journal = journal
+        self._queue: asyncio.Queue[Envelope[M]] = asyncio.Queue()
+
+    def post(self, message: M) -> None:
+        self._queue.put_nowait(self._journal.stamp(message))
+
+    async def receive(self) -> Turn[M]:
+        """Wait for a message, then take every message that has arrived."""
+        envelopes = [await self._queue.get()]
+        self._take_rest(envelopes)
+        return self._journal.begin_turn(self._name, envelopes)
+
+    def drain(self) -> Turn[M] | None:
+        """Take every message that has arrived, without waiting."""
+        envelopes: list[Envelope[M]] = []
+        self._take_rest(envelopes)
+        return self._journal.begin_turn(self._name, envelopes) if envelopes else None
+
+    def _take_rest(self, envelopes: list[Envelope[M]]) -> None:
+        while not self._queue.empty():
+            envelopes.append(self._queue.get_nowait())
+
+
+class Actor(ABC, Generic[M]):
+    """Private state that only its own task touches; a turn is one synchronous `react`."""
+
+    def __init__(self, mailbox: Mailbox[M]) -> None:
+        self._mailbox = mailbox
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """React to everything that arrives, until cancelled."""
+        try:
+            task_status.started()
+            while True:
+                self.react(await self._mailbox.receive())
+        finally:
+            self.stop()
+
+    @abstractmethod
+    def react(self, turn: Turn[M]) -> None:
+        """Apply everything that arrived, then act once."""
+
+    def stop(self) -> None:
+        """Let go of what the actor owns. Every exit runs it, so it neither waits nor fails."""

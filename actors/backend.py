@@ -1,0 +1,107 @@
+"""A backend: the device and the tokenizer that an engine runs on."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio.to_thread
+
+from ..gpu.device import Device, DeviceFacts
+from ..messages import SamplingParams
+from .config import EngineConfig
+from .recommended import recommended_params
+from .text.tokenizer import Tokenizer
+
+NUM_SIMULATED_BLOCKS = 4_096
+SIMULATED_CONTEXT = 8_192
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """What an engine runs on; the engine that is given one closes its device."""
+
+    device: Device
+    tokenizer: Tokenizer
+    default_params: SamplingParams  # what the model's makers recommend
+
+
+async def open_backend(config: EngineConfig, num_slots: int) -> Backend:
+    """Load the model, away from the event loop. Raises ModelError or ConfigError."""
+    loop = asyncio.get_running_loop()
+    if config.device == "simulated":
+        return simulated_backend(config, num_slots, loop)
+    path = await anyio.to_thread.run_sync(_resolve, config.model)
+    tokenizing = asyncio.ensure_future(anyio.to_thread.run_sync(_load_tokenizer, path))
+    try:
+        device = await anyio.to_thread.run_sync(_open_device, config, path, num_slots, loop)
+    except BaseException:
+        tokenizing.cancel()
+        raise
+    try:
+        return Backend(device, await tokenizing, recommended_params(config.model, path))
+    except BaseException:
+        device.close()
+        raise
+
+
+def simulated_backend(
+    config: EngineConfig, num_slots: int, loop: asyncio.AbstractEventLoop
+) -> Backend:
+    """The oracle behind a toy tokenizer, on the loop's own time."""
+    from ..gpu.oracle import Oracle
+    from ..gpu.simulated import SimulatedDevice, StepTime
+    from .text.toy import ToyTokenizer
+
+    tokenizer = ToyTokenizer()
+    num_blocks = config.num_blocks or NUM_SIMULATED_BLOCKS
+    facts = DeviceFacts(
+        model="simulated",
+        device="simulated",
+        dtype="none",
+        vocab_size=tokenizer.vocab_size,
+        max_model_len=min(
+            config.max_model_len or SIMULATED_CONTEXT, num_blocks * config.block_size
+        ),
+        block_size=config.block_size,
+        num_blocks=num_blocks,
+        eos_token_ids=tokenizer.eos_token_ids,
+    )
+    oracle = Oracle(eos_token_id=min(tokenizer.eos_token_ids), eos_every=64)
+    device = SimulatedDevice(facts, num_slots, loop.call_later, oracle=oracle, step_time=StepTime())
+    return Backend(device, tokenizer, SamplingParams())
+
+
+def _resolve(model: str | Path) -> Path:
+    from ..gpu.loading.resolve import resolve_model
+
+    return resolve_model(model)
+
+
+def _load_tokenizer(path: Path) -> Tokenizer:
+    from .text.loading import load_tokenizer
+
+    return load_tokenizer(path)
+
+
+def _open_device(
+    config: EngineConfig, path: Path, num_slots: int, loop: asyncio.AbstractEventLoop
+) -> Device:
+    from ..gpu.cpu import open_cpu_device
+    from ..gpu.options import DeviceOptions
+
+    options = DeviceOptions(
+        model=str(path),
+        dtype=config.dtype,
+        block_size=config.block_size,
+        num_blocks=config.num_blocks,
+        kv_memory=config.kv_memory,
+        max_model_len=config.max_model_len,
+        num_slots=num_slots,
+        max_num_batched_tokens=config.max_num_batched_tokens,
+    )
+
+    def post(call: Callable[[], None]) -> None:
+        loop.call_soon_threadsafe(call)
+
+    return open_cpu_device(options, post)

@@ -1,0 +1,271 @@
+"""Engine: starts and closes the actors, and is what callers talk to."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Self, TypedDict, TypeVar, Unpack
+
+import anyio
+import anyio.to_thread
+
+from ..gpu.device import DeviceFacts
+from ..messages import (
+    ConfigError,
+    EngineDead,
+    ResetPrefixCache,
+    Result,
+    SamplingParams,
+)
+from .backend import Backend, open_backend
+from .config import EngineConfig
+from .intake import Conversation, Intake, Offload, Prompt, RequestOptions
+from .request_log import RequestLog
+from .stats import EngineHealth, EngineStats
+from .stream import DeltaStream
+from .streams import OutputStream
+from .wiring import Wiring, wire
+
+T = TypeVar("T")
+
+
+class Options(TypedDict, total=False):
+    """Request options, as keywords; RequestOptions tells what each means."""
+
+    request_id: str | None
+    priority: int
+    deadline: float | None
+    queue_timeout: float | None
+    cache_salt: str | None
+
+
+async def offload_to_thread(function: Callable[[], T]) -> T:
+    """Run away from the event loop; a cancelled caller does not wait for it."""
+    return await anyio.to_thread.run_sync(function, abandon_on_cancel=True)
+
+
+class Engine:
+    """An LLM inference engine that lives in the event loop it was started in.
+
+        async with Engine(EngineConfig(model="smollm2-135m")) as engine:
+            result = await engine.generate("The capital of France is")
+
+    `backend` and `offload` are for tests and simulations; otherwise the model is loaded as the
+    configuration says, and long texts are tokenised on threads.
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig | None = None,
+        *,
+        backend: Backend | None = None,
+        offload: Offload = offload_to_thread,
+    ) -> None:
+        self.config = config or EngineConfig()
+        self._given_backend = backend
+        self._offload = offload
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._backend: Backend | None = None
+        self._wiring: Wiring | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._scope = anyio.CancelScope()
+        self._dead: EngineDead | None = None
+        self._closing: asyncio.Task[None] | None = None
+
+    # Life
+
+    async def start(self) -> None:
+        """Load the model and start the actors. Raises ModelError or ConfigError."""
+        if self._loop is not None:
+            raise ConfigError("the engine was started before; make a new Engine to start again")
+        self._loop = asyncio.get_running_loop()
+        backend = self._given_backend or await open_backend(
+            self.config, num_slots=2 * self.config.max_num_seqs
+        )
+        self._backend = backend
+        log = RequestLog(backend.device.facts.model)
+        self._wiring = wire(
+            self.config, backend, self._loop, offload=self._offload, on_finished=log.finished
+        )
+        log.attach(self._wiring.journal)
+        ready = asyncio.Event()
+        self._task = self._loop.create_task(self._run(self._wiring, ready), name="stepahead-engine")
+        await ready.wait()
+
+    async def close(self) -> None:
+        """Stop the actors and give the memory back; requests still live raise EngineDead.
+
+        Idempotent, also while another task closes; it ends even if its caller is cancelled.
+        """
+        if self._loop is None or self._backend is None:
+            return
+        self._require_own_loop()
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close(self._backend))
+        await asyncio.shield(self._closing)
+
+    async def _close(self, backend: Backend) -> None:
+        self._scope.cancel()
+        if self._task is not None:
+            await self._task
+        await anyio.to_thread.run_sync(backend.device.close)
+
+    async def _run(self, wiring: Wiring, ready: asyncio.Event) -> None:
+        """The one task that owns the actors: they start in order and die together."""
+        failure = EngineDead("the engine was closed")
+        try:
+            with self._scope:
+                async with anyio.create_task_group() as group:
+                    for actor in wiring.actors:
+                        await group.start(actor.run, name=type(actor).__name__)
+                    ready.set()
+        except Exception as error:
+            cause = _first_cause(error)
+            failure = EngineDead(f"an actor failed: {type(cause).__name__}: {cause}")
+            failure.__cause__ = error
+            self._dead = failure
+        finally:
+            ready.set()
+            wiring.streams.fail_all(failure)
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # Requests
+
+    async def generate(
+        self, prompt: Prompt, params: SamplingParams | None = None, **options: Unpack[Options]
+    ) -> Result:
+        """Answer a prompt, given as text or token ids.
+
+        Raises RequestRejected or EngineOverloaded when it is refused, RequestFailed when it
+        fails while it runs, EngineDead when the engine does. Cancelling the caller's task gives
+        the request up.
+        """
+        return await self.stream(prompt, params, **options).result()
+
+    def stream(
+        self, prompt: Prompt, params: SamplingParams | None = None, **options: Unpack[Options]
+    ) -> DeltaStream:
+        """Answer a prompt piece by piece; leaving the loop gives the request up."""
+        intake, given, kept = self._intake, params or SamplingParams(), RequestOptions(**options)
+        return self._stream(lambda: intake.submit(prompt, given, kept))
+
+    async def chat(
+        self,
+        messages: Conversation,
+        params: SamplingParams | None = None,
+        **options: Unpack[Options],
+    ) -> Result:
+        """Answer a conversation: messages with `role` and `content`, the last one the user's."""
+        return await self.stream_chat(messages, params, **options).result()
+
+    def stream_chat(
+        self,
+        messages: Conversation,
+        params: SamplingParams | None = None,
+        **options: Unpack[Options],
+    ) -> DeltaStream:
+        """Answer a conversation piece by piece."""
+        intake, given, kept = self._intake, params or SamplingParams(), RequestOptions(**options)
+        return self._stream(lambda: intake.submit_chat(messages, given, kept))
+
+    def _stream(self, submit: Callable[[], Awaitable[OutputStream]]) -> DeltaStream:
+        return DeltaStream(submit, self._intake.abandon)
+
+    async def abort(self, request_id: str) -> None:
+        """End a request with what there is; unknown and finished ids are no-ops."""
+        self._intake.abort(request_id)
+
+    async def reset_prefix_cache(self) -> None:
+        """Forget every cached prefix; what runs goes on."""
+        self._started.cache_control.post(ResetPrefixCache())
+
+    # Facts
+
+    @property
+    def facts(self) -> DeviceFacts:
+        """What was found out while the model was loaded."""
+        return self._opened.device.facts
+
+    @property
+    def default_params(self) -> SamplingParams:
+        """What the model's makers recommend; nothing applies it unless it is passed in."""
+        return self._opened.default_params
+
+    def stats(self) -> EngineStats:
+        """Counts at this moment."""
+        wiring = self._started
+        pool, batcher = wiring.pool, wiring.batcher
+        return EngineStats(
+            running=batcher.num_running,
+            waiting=batcher.num_waiting,
+            blocks_total=pool.num_blocks,
+            blocks_held=pool.num_held,
+            blocks_due=pool.num_due,
+            blocks_free=pool.num_free,
+            blocks_cached=pool.num_cached,
+            steps_posted=batcher.steps.posted,
+            steps_done=batcher.steps.done,
+            preemptions=batcher.preemptions,
+            requests_finished=wiring.streams.finished,
+        )
+
+    async def health(self) -> EngineHealth:
+        """Whether the engine lives, and when it last made progress; never waits for the device."""
+        wiring = self._started
+        state = "dead" if self._dead else "closed" if self._closing else "running"
+        return EngineHealth(
+            state=state,  # type: ignore[arg-type]  # one of the three literals
+            live_requests=len(wiring.streams),
+            steps_in_flight=len(wiring.batcher.steps),
+            seconds_since_progress=self._seconds_since_progress(wiring),
+            cause=None if self._dead is None else str(self._dead),
+        )
+
+    @staticmethod
+    def _seconds_since_progress(wiring: Wiring) -> float:
+        if not len(wiring.streams):
+            return 0.0
+        return (wiring.journal.clock() - wiring.scheduler.progressed_ns) / 1e9
+
+    # Guards
+
+    @property
+    def _intake(self) -> Intake:
+        return self._started.intake
+
+    @property
+    def _started(self) -> Wiring:
+        self._require_own_loop()
+        if self._wiring is None:
+            raise ConfigError("the engine has not been started; use `async with Engine(...)`")
+        return self._wiring
+
+    @property
+    def _opened(self) -> Backend:
+        if self._backend is None:
+            raise ConfigError("the engine has not been started; use `async with Engine(...)`")
+        return self._backend
+
+    def _require_own_loop(self) -> None:
+        if self._loop is not None and asyncio.get_running_loop() is not self._loop:
+            raise ConfigError("the engine belongs to another event loop, the one it was started in")
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,62 @@
+"""The journal: one counter that numbers every message of an engine, and one clock.
+
+Sinks (recording, logs, timelines) attach here, so that actors know nothing of them; while nobody
+listens a message costs its number and its time.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
+
+from ..messages import Message
+
+M = TypeVar("M")
+
+
+class Envelope(NamedTuple, Generic[M]):
+    """A message with its number and the time it was posted."""
+
+    seq: int  # unique and increasing over the whole engine
+    t_ns: int  # on the engine's clock
+    message: M
+
+
+@dataclass(frozen=True, slots=True)
+class Turn(Generic[M]):
+    """What an actor took from its mailbox at once; its time is the only "now" its core sees."""
+
+    number: int
+    t_ns: int
+    envelopes: list[Envelope[M]]
+
+
+Sink: TypeAlias = Callable[[str, int, Envelope[Message]], None]  # (actor, turn, envelope)
+
+
+class Journal:
+    """Numbers messages and turns. `clock` gives nanoseconds and never goes back."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self.clock = clock
+        self._seq = 0
+        self._turn = 0
+        self._sinks: list[Sink] = []
+
+    def stamp(self, message: M) -> Envelope[M]:
+        """Number a message that is being posted."""
+        self._seq += 1
+        return Envelope(self._seq, self.clock(), message)
+
+    def begin_turn(self, actor: str, envelopes: list[Envelope[M]]) -> Turn[M]:
+        """An actor takes these messages as one turn."""
+        self._turn += 1
+        turn = Turn(self._turn, self.clock(), envelopes)
+        for sink in self._sinks:
+            for envelope in envelopes:
+                sink(actor, turn.number, envelope)  # type: ignore[arg-type]  # M is a Message
+        return turn
+
+    def attach(self, sink: Sink) -> Callable[[], None]:
+        """Call `sink` for every message that is taken from now on; returns its detachment."""
+        self._sinks.append(sink)
+        return lambda: self._sinks.remove(sink)

@@ -1,0 +1,109 @@
+"""The log: one canonical line per finished request, and what led to it as debug events.
+
+The library configures nothing: it writes through structlog where the program that embeds it has
+configured structlog, and is silent otherwise. No prompt or answer is ever logged.
+"""
+
+import logging
+from typing import Any
+
+import structlog
+
+from ..messages import (
+    Finished,
+    Generate,
+    Message,
+    StepDone,
+    StepFailed,
+    StepPlan,
+    TokensReady,
+)
+from .journal import Envelope, Journal
+
+
+class RequestLog:
+    """Writes the events of one engine; bound once to its model's name."""
+
+    def __init__(self, model: str) -> None:
+        self._log: Any = None  # whatever bound logger the program chose
+        if structlog.is_configured():
+            self._log = structlog.get_logger("stepahead").bind(model=model)
+
+    def attach(self, journal: Journal) -> None:
+        """Follow the messages of an engine, if anybody reads debug events."""
+        if self._log is not None and self._reads_debug():
+            journal.attach(self._note)
+
+    def _reads_debug(self) -> bool:
+        is_enabled_for = getattr(self._log, "is_enabled_for", None)
+        return is_enabled_for is None or bool(is_enabled_for(logging.DEBUG))
+
+    def finished(self, done: Finished) -> None:
+        """The canonical line of a request."""
+        if self._log is None:
+            return
+        usage, timings = done.usage, done.timings
+        self._log.info(
+            "request.finished",
+            request_id=done.request_id,
+            serial=done.serial,
+            finish_reason=str(done.finish_reason),
+            stop_reason=done.stop_reason,
+            n_prompt=usage.prompt_tokens,
+            n_cached=usage.cached_tokens,
+            n_generated=usage.completion_tokens,
+            queue_ms=_ms(timings.queue_s),
+            ttft_ms=_ms(timings.ttft_s),
+            decode_ms=_ms(timings.decode_s),
+            total_ms=_ms(timings.total_s),
+            preemptions=timings.preemptions,
+        )
+
+    def _note(self, actor: str, turn: int, envelope: Envelope[Message]) -> None:
+        common = {"actor": actor, "turn": turn, "seq": envelope.seq, "t_ns": envelope.t_ns}
+        match envelope.message:
+            case Generate() as request if actor == "scheduler":
+                self._log.debug(
+                    "request.received",
+                    request_id=request.request_id,
+                    serial=request.serial,
+                    n_prompt=len(request.prompt),
+                    priority=request.priority,
+                    **common,
+                )
+            case StepPlan() as plan:
+                self._log.debug(
+                    "step.posted",
+                    step=plan.step,
+                    rows=len(plan.slots),
+                    tokens=plan.num_tokens,
+                    new_rows=len(plan.new_rows),
+                    **common,
+                )
+            case StepDone() as done:
+                self._log.debug("step.done", step=done.step, failed=len(done.failed), **common)
+            case StepFailed() as failed:
+                self._log.warning("step.failed", step=failed.step, error=failed.error, **common)
+            case TokensReady() as report:
+                self._note_report(report, common)
+            case _:
+                pass
+
+    def _note_report(self, report: TokensReady, common: dict[str, Any]) -> None:
+        for admitted in report.admitted:
+            self._log.debug(
+                "request.admitted",
+                serial=admitted.serial,
+                n_cached=admitted.cached_tokens,
+                **common,
+            )
+        for preempted in report.preempted:
+            self._log.debug("request.preempted", serial=preempted.serial, **common)
+        for ended in report.ended:
+            self._log.debug(
+                "request.ended", serial=ended.serial, finish_reason=str(ended.reason), **common
+            )
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1e3, 3)

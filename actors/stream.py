@@ -1,0 +1,64 @@
+"""DeltaStream: what a caller iterates. It begins its request when it is first awaited."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Self
+
+from ..messages import Delta, FinishReason, Output, RequestFailed, Result
+from .streams import OutputStream
+
+
+class DeltaStream(AsyncIterator[Delta]):
+    """The deltas of one request. Whichever way the caller leaves, the request is given up."""
+
+    def __init__(
+        self, submit: Callable[[], Awaitable[OutputStream]], abandon: Callable[[int], None]
+    ) -> None:
+        self._submit = submit
+        self._abandon = abandon
+        self._stream: OutputStream | None = None
+        self._is_over = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Delta:
+        if self._is_over:
+            raise StopAsyncIteration
+        try:
+            if self._stream is None:
+                self._stream = await self._submit()
+            delta = await self._stream.next()
+        except BaseException:
+            self._leave()
+            raise
+        self._is_over = delta.finish_reason is not None
+        return delta
+
+    async def aclose(self) -> None:
+        """Give the request up, if it is not over; whoever waits for a delta sees its end."""
+        self._leave()
+
+    async def result(self) -> Result:
+        """Wait for the whole answer. Raises RequestFailed if it fails on the way."""
+        deltas = [delta async for delta in self]
+        last = deltas[-1]
+        assert last.finish_reason is not None
+        assert last.usage is not None
+        assert last.timings is not None
+        text = "".join(delta.text for delta in deltas)
+        if last.finish_reason is FinishReason.ERROR:
+            raise RequestFailed(str(last.stop_reason), text)
+        token_ids = tuple(token_id for delta in deltas for token_id in delta.token_ids)
+        output = Output(last.index, text, token_ids, last.finish_reason, last.stop_reason)
+        return Result(last.request_id, (output,), last.usage, last.timings)
+
+    def _leave(self) -> None:
+        if self._is_over:
+            return
+        self._is_over = True
+        if self._stream is not None and not self._stream.is_over:
+            self._abandon(self._stream.serial)
+
+    def __del__(self) -> None:
+        # A loop left by `break` drops the stream: the sequence must not run on for nobody.
+        self._leave()

@@ -1,0 +1,104 @@
+"""Output streams: where the callers wait for their deltas."""
+
+import asyncio
+
+from ..messages import Delta, EngineDead
+
+
+class OutputStream:
+    """The deltas of one request, for one reader.
+
+    Pushing never waits: what the reader has not taken yet is merged into one delta, so a slow
+    reader holds up nobody and loses nothing.
+    """
+
+    def __init__(self, serial: int, request_id: str) -> None:
+        self.serial = serial
+        self.request_id = request_id
+        self._pending: list[Delta] = []
+        self._arrived = asyncio.Event()
+        self._failure: EngineDead | None = None
+        self._is_over = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the last delta, or a failure, has been pushed."""
+        return self._is_over
+
+    def push(self, delta: Delta) -> None:
+        self._pending.append(delta)
+        self._is_over = delta.finish_reason is not None
+        self._arrived.set()
+
+    def fail(self, failure: EngineDead) -> None:
+        self._failure = failure
+        self._is_over = True
+        self._arrived.set()
+
+    async def next(self) -> Delta:
+        """Wait for the next delta. Raises EngineDead when there will be none."""
+        while not self._pending:
+            if self._failure is not None:
+                raise self._failure
+            self._arrived.clear()
+            await self._arrived.wait()
+        pending, self._pending = self._pending, []
+        return pending[0] if len(pending) == 1 else _merged(pending)
+
+
+def _merged(deltas: list[Delta]) -> Delta:
+    last = deltas[-1]
+    return Delta(
+        last.request_id,
+        last.index,
+        "".join(delta.text for delta in deltas),
+        tuple(token_id for delta in deltas for token_id in delta.token_ids),
+        last.finish_reason,
+        last.stop_reason,
+        last.usage,
+        last.timings,
+    )
+
+
+class OutputStreams:
+    """The streams of all live requests, by serial and by the caller's id."""
+
+    def __init__(self) -> None:
+        self._streams: dict[int, OutputStream] = {}
+        self._serials: dict[str, int] = {}
+        self._dead: EngineDead | None = None
+        self.finished = 0  # requests whose last delta was pushed
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def open(self, serial: int, request_id: str) -> OutputStream:
+        """A new live request; its id must not be that of another. Raises EngineDead."""
+        self.check_alive()
+        assert request_id not in self._serials
+        self._serials[request_id] = serial
+        stream = self._streams[serial] = OutputStream(serial, request_id)
+        return stream
+
+    def check_alive(self) -> None:
+        if self._dead is not None:
+            raise EngineDead(str(self._dead)) from self._dead
+
+    def serial_of(self, request_id: str) -> int | None:
+        return self._serials.get(request_id)
+
+    def push(self, serial: int, delta: Delta) -> None:
+        """Deliver a delta; the one with a finish reason ends the stream."""
+        stream = self._streams[serial]
+        stream.push(delta)
+        if stream.is_over:
+            del self._streams[serial], self._serials[stream.request_id]
+            self.finished += 1
+
+    def fail_all(self, failure: EngineDead) -> None:
+        """No request will finish any more, and no new one can begin."""
+        self._dead = failure
+        for stream in self._streams.values():
+            stream.fail(failure)
+        self._streams.clear()
+        self._serials.clear()

@@ -1,0 +1,113 @@
+"""Wiring: the actors of one engine, their mailboxes and who posts to whom.
+
+callers ─► Intake ──Generate──► Scheduler ──StepPlan──► Executor ─► device
+              │                 ▲  │  ▲  ◄── StepDone ──────────────┘
+           Generate    StopMatched │  └─ReserveBlocks…─► KVPool (answers in the same turn)
+              ▼                 │  ▼
+callers ◄─ Detokenizer ◄── TokensReady
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..kvpool import BlockHasher, BlockPool
+from ..messages import Finished, ResetPrefixCache, StepPlan
+from .actor import Actor, Mailbox
+from .backend import Backend
+from .batching import Batcher, BatchLimits
+from .config import EngineConfig
+from .detokenizer import Detokenizer, DetokenizerMessage
+from .executor import Executor
+from .intake import Intake, Offload
+from .journal import Journal
+from .kvpool import KVPool
+from .scheduler import Scheduler, SchedulerMessage
+from .streams import OutputStreams
+
+
+def batch_limits(config: EngineConfig, backend: Backend) -> BatchLimits:
+    """The Batcher's limits: the options, within what the device found out."""
+    facts = backend.device.facts
+    return BatchLimits(
+        block_size=facts.block_size,
+        max_model_len=facts.max_model_len,
+        max_num_seqs=config.max_num_seqs,
+        max_num_batched_tokens=config.max_num_batched_tokens,
+        long_prefill_token_threshold=config.long_prefill_token_threshold,
+        steps_in_flight=config.steps_in_flight,
+        prefix_caching=config.prefix_caching,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """Everything that lives and dies with one engine."""
+
+    journal: Journal
+    pool: BlockPool
+    batcher: Batcher
+    streams: OutputStreams
+    intake: Intake
+    scheduler: Scheduler
+    cache_control: Mailbox[ResetPrefixCache]
+    actors: tuple[Actor[Any], ...]
+
+
+def wire(
+    config: EngineConfig,
+    backend: Backend,
+    loop: asyncio.AbstractEventLoop,
+    *,
+    offload: Offload,
+    on_finished: Callable[[Finished], None],
+) -> Wiring:
+    """Make the mailboxes first, then the actors between them."""
+    journal = Journal(lambda: int(loop.time() * 1e9))
+    limits, facts = batch_limits(config, backend), backend.device.facts
+    watermark = int(config.watermark * facts.num_blocks)
+    pool = BlockPool(facts.num_blocks, facts.block_size, limits.num_slots, watermark=watermark)
+    hasher = BlockHasher(facts.block_size)
+    streams = OutputStreams()
+
+    to_pool: Mailbox[ResetPrefixCache] = Mailbox("kvpool", journal)
+    to_scheduler: Mailbox[SchedulerMessage] = Mailbox("scheduler", journal)
+    to_executor: Mailbox[StepPlan] = Mailbox("executor", journal)
+    to_detokenizer: Mailbox[DetokenizerMessage] = Mailbox("detokenizer", journal)
+
+    kvpool = KVPool(to_pool, journal, pool)
+    batcher = Batcher(limits, kvpool, hasher)
+    scheduler = Scheduler(
+        to_scheduler,
+        batcher,
+        executor=to_executor.post,
+        detokenizer=to_detokenizer.post,
+        call_at=lambda t_ns, call: loop.call_at(t_ns / 1e9, call),
+    )
+    executor = Executor(to_executor, backend.device, scheduler=to_scheduler.post)
+    detokenizer = Detokenizer(
+        to_detokenizer,
+        backend.tokenizer,
+        streams,
+        scheduler=to_scheduler.post,
+        finished=lambda done: _tell(journal, done, on_finished),
+    )
+    intake = Intake(
+        facts,
+        backend.tokenizer,
+        streams,
+        max_live=config.max_num_seqs + config.max_waiting,
+        hasher=hasher if config.prefix_caching else None,
+        offload=offload,
+        clock=journal.clock,
+        scheduler=to_scheduler.post,
+        detokenizer=to_detokenizer.post,
+    )
+    actors = (kvpool, scheduler, executor, detokenizer)
+    return Wiring(journal, pool, batcher, streams, intake, scheduler, to_pool, actors)
+
+
+def _tell(journal: Journal, done: Finished, listener: Callable[[Finished], None]) -> None:
+    journal.begin_turn("log", [journal.stamp(done)])
+    listener(done)
