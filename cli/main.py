@@ -11,6 +11,7 @@ from importlib import import_module
 import click
 
 from .. import __version__
+from .mistake import Interrupted
 from .output import ReaderGone, drop_stdout
 
 DONE, FAULT, MISTAKE, INTERRUPTED = 0, 1, 2, 130
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except click.ClickException as mistake:
         return _complain(_with_help(mistake))
-    except (click.Abort, KeyboardInterrupt):
+    except (Interrupted, click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except (ReaderGone, BrokenPipeError):
         drop_stdout()

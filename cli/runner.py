@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..actors.config import EngineConfig
+from .mistake import Interrupted
 from .output import is_plain, is_terminal
 
 if TYPE_CHECKING:
@@ -17,9 +18,12 @@ T = TypeVar("T")
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run on uvloop where there is one. Ctrl-C cancels `main` and raises KeyboardInterrupt."""
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(main)
+    """Run on uvloop where there is one. Ctrl-C cancels `main` and raises Interrupted."""
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(main)
+    except KeyboardInterrupt:
+        raise Interrupted from None
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

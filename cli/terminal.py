@@ -17,16 +17,13 @@ from .answer import Answer
 from .conversation import Conversation
 from .history import BoundedHistory, history_file
 from .keyboard import keys_while_busy, on_sigint, quiet_keyboard
+from .mistake import Interrupted
 from .output import write
 from .render import table
 from .slash import COMMANDS, KEYS, SlashCommand, parse_slash
 from .stats import ChatStats, Row, engine_row, sampling_rows
 
 PROMPT, CONTINUATION = ">>> ", "... "
-
-
-class Interrupted(Exception):
-    """Raised when Ctrl-C is pressed at the prompt."""
 
 
 class TerminalChat:

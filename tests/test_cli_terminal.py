@@ -220,6 +220,8 @@ def test_the_history_is_there_in_the_next_chat(tmp_path: Path) -> None:
     with started(tmp_path, "--max-tokens", "4") as chat:
         ask(chat, "remember this line")
     with started(tmp_path, "--max-tokens", "4") as chat:
+        chat.send("y")
+        chat.wait_for("y")
         chat.send("\x1b[A")
         chat.wait_for("remember this line")
 
