@@ -67,7 +67,7 @@ def make_inputs(plan: StepPlan, tables: SlotTables) -> StepInputs:
     slots = plan.slots[rows]
     kv_rows = tables.blocks_of(slots, positions).astype(np.int64) * block_size
     kv_rows += positions % block_size
-    ends = np.cumsum(plan.lengths)
+    ends = np.cumsum(plan.lengths, dtype=np.int64)
     is_decode = plan.lengths == 1
     return StepInputs(
         token_ids=_tensor(tables.tokens[slots, positions]),

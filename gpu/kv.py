@@ -64,7 +64,7 @@ class PagedKV:
         owner left there must at least be numbers, since 0 times NaN is NaN.
         """
         for memory in (*self.keys, *self.values):
-            memory.index_fill_(0, rows, 0)
+            memory.index_copy_(0, rows, memory.new_zeros((len(rows), *memory.shape[1:])))
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

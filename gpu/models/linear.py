@@ -43,9 +43,7 @@ class Linear:
 
 def can_pack() -> bool:
     """Whether this build of torch has oneDNN's packed multiplication for bfloat16."""
-    return torch.backends.mkldnn.is_available() and hasattr(
-        torch.ops.mkldnn, "_reorder_linear_weight"
-    )
+    return torch._C._has_mkldnn and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
 
 
 def _pack(weight: Tensor) -> Tensor:

@@ -16,15 +16,16 @@ from ..kv import LayerShape
 from ..loading.weights import Weights
 from .config import ModelConfig
 from .linear import Linear
+from .norm import RmsNorm
 
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    input_norm: Tensor  # [hidden]
+    input_norm: RmsNorm
     qkv: Linear
-    qk_norm: Tensor | None  # [heads + kv_heads, head_dim], one row per head
+    qk_norm: RmsNorm | None  # of each query and key head on its own
     attention_out: Linear
-    mlp_norm: Tensor  # [hidden]
+    mlp_norm: RmsNorm
     gate_up: Linear
     down: Linear
     scores: Scores
@@ -41,7 +42,7 @@ class LlamaDecoder:
             "model.embed_tokens.weight", config.vocab_size, config.hidden_size
         )
         self._layers = [_load_layer(config, weights, n) for n in range(config.num_layers)]
-        self._norm = weights.take("model.norm.weight", config.hidden_size)
+        self._norm = RmsNorm(weights.take("model.norm.weight", config.hidden_size), config.rms_eps)
         if config.tied_embeddings:
             weights.ignore("lm_head.weight")
             head = self._embedding
@@ -59,11 +60,11 @@ class LlamaDecoder:
         cos = self._cos.index_select(0, inputs.positions).unsqueeze(1)  # [tokens, 1, head_dim]
         sin = self._sin.index_select(0, inputs.positions).unsqueeze(1)
         for number, layer in enumerate(self._layers):
-            x = _rms_norm(hidden, layer.input_norm, config.rms_eps)
+            x = layer.input_norm(hidden)
             heads = layer.qkv(x).view(len(x), -1, config.head_dim)
             rotated = heads[:, :num_rotated]
             if layer.qk_norm is not None:
-                rotated = _head_norm(rotated, layer.qk_norm, config.rms_eps)
+                rotated = layer.qk_norm(rotated)
             rotated = _rotate(rotated, cos, sin)
             out = attention.attend(
                 number,
@@ -73,7 +74,7 @@ class LlamaDecoder:
                 layer.scores,
             )
             hidden = layer.attention_out.add_to(hidden, out.reshape(len(x), -1))
-            x = _rms_norm(hidden, layer.mlp_norm, config.rms_eps)
+            x = layer.mlp_norm(hidden)
             gate, up = layer.gate_up(x).chunk(2, dim=-1)
             hidden = layer.down.add_to(hidden, F.silu(gate).mul_(up))
         return self._logits(hidden.index_select(0, inputs.last_tokens))
@@ -81,7 +82,7 @@ class LlamaDecoder:
     def _logits(self, hidden: Tensor) -> Tensor:
         if not len(hidden):
             return hidden.new_empty((0, self._config.vocab_size))
-        return self._head(_rms_norm(hidden, self._norm, self._config.rms_eps))
+        return self._head(self._norm(hidden))
 
 
 def kv_layers(config: ModelConfig) -> tuple[LayerShape, ...]:
@@ -105,30 +106,25 @@ def _load_layer(config: ModelConfig, weights: Weights, number: int) -> _Layer:
         weight = weights.take(f"{prefix}{name}.weight", hidden, inputs)
         return Linear(weight, weights.take(f"{prefix}{name}.bias", hidden) if has_bias else None)
 
+    def norm(name: str) -> RmsNorm:
+        return RmsNorm(weights.take(f"{prefix}{name}.weight", hidden), config.rms_eps)
+
     qk_norm = None
     if config.qk_norm:
         q_norm = weights.take(f"{prefix}self_attn.q_norm.weight", dim)
         k_norm = weights.take(f"{prefix}self_attn.k_norm.weight", dim)
-        qk_norm = torch.cat([q_norm.expand(heads["q"], dim), k_norm.expand(heads["k"], dim)])
+        per_head = [q_norm.expand(heads["q"], dim), k_norm.expand(heads["k"], dim)]
+        qk_norm = RmsNorm(torch.cat(per_head), config.rms_eps)
     return _Layer(
-        input_norm=weights.take(f"{prefix}input_layernorm.weight", hidden),
+        input_norm=norm("input_layernorm"),
         qkv=fused({f"self_attn.{n}_proj": heads[n] * dim for n in heads}, config.qkv_bias),
         qk_norm=qk_norm,
         attention_out=single("self_attn.o_proj", heads["q"] * dim, config.output_bias),
-        mlp_norm=weights.take(f"{prefix}post_attention_layernorm.weight", hidden),
+        mlp_norm=norm("post_attention_layernorm"),
         gate_up=fused({"mlp.gate_proj": inner, "mlp.up_proj": inner}, config.mlp_bias),
         down=single("mlp.down_proj", inner, config.mlp_bias),
         scores=Scores(scale=dim**-0.5, window=config.windows[number]),
     )
-
-
-def _rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    return F.rms_norm(x, weight.shape, weight, eps)
-
-
-def _head_norm(heads: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Normalise each head on its own.  # heads [tokens, heads, head_dim], weight [heads, head_dim]"""
-    return F.rms_norm(heads, heads.shape[-1:], None, eps) * weight
 
 
 def _rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from ...messages import ModelError
 from ..attention import StepAttention
 from ..inputs import StepInputs
 from ..kv import LayerShape
@@ -15,7 +16,14 @@ from ..loading.gguf_file import GgufFile
 from ..loading.gguf_weights import GgufWeights
 from ..loading.safetensors_files import SafetensorsFiles
 from ..loading.weights import Weights, WeightSource
-from .config import ModelConfig, config_of_folder, has_fast_path, read_config
+from .config import (
+    Fields,
+    ModelConfig,
+    config_of_folder,
+    eos_of_folder,
+    has_fast_path,
+    read_config,
+)
 from .gguf_config import config_of_gguf
 from .llama import LlamaDecoder, kv_layers
 
@@ -48,21 +56,23 @@ def open_model(path: Path, dtype: torch.dtype, *, generic: bool = False) -> Open
     if path.is_file():
         file = GgufFile(path)
         config = config_of_gguf(file)
-        if generic:
-            from .generic import open_generic_gguf
-
-            return open_generic_gguf(file, config, dtype)
-        return _fast(config, GgufWeights(file, config.head_dim), dtype)
+        return _configured(config, GgufWeights(file, config.head_dim), dtype, generic)
     fields = read_config(path)
+    files = SafetensorsFiles(path)
     if generic or not has_fast_path(fields):
-        from .generic import open_generic_folder
-
-        return open_generic_folder(path, fields, dtype)
-    return _fast(config_of_folder(path, fields), SafetensorsFiles(path), dtype)
+        return _through_transformers(path, fields, dtype)
+    return _configured(config_of_folder(path, fields), files, dtype, False)
 
 
-def _fast(config: ModelConfig, source: WeightSource, dtype: torch.dtype) -> OpenModel:
-    def build(max_model_len: int) -> LlamaDecoder:
+def _configured(
+    config: ModelConfig, source: WeightSource, dtype: torch.dtype, generic: bool
+) -> OpenModel:
+    def build(max_model_len: int) -> Decoder:
+        if generic:
+            from .generic import GenericDecoder
+            from .generic_gguf import load_generic_gguf
+
+            return GenericDecoder(load_generic_gguf(config, source, dtype, max_model_len))
         return LlamaDecoder(config, Weights(source, dtype), max_model_len, dtype)
 
     return OpenModel(
@@ -72,3 +82,23 @@ def _fast(config: ModelConfig, source: WeightSource, dtype: torch.dtype) -> Open
         layers=kv_layers(config),
         build=build,
     )
+
+
+def _through_transformers(folder: Path, fields: Fields, dtype: torch.dtype) -> OpenModel:
+    """Here the weights come first: only the running model tells what its layers keep."""
+    from .fixed_rope import fix_frequencies
+    from .generic import GenericDecoder, kv_shapes, load_generic
+
+    model = load_generic(folder, fields, dtype)
+
+    def build(max_model_len: int) -> GenericDecoder:
+        fix_frequencies(model, max_model_len)
+        return GenericDecoder(model)
+
+    text = model.config.get_text_config()
+    context_length = getattr(text, "max_position_embeddings", None)
+    if not isinstance(context_length, int):
+        raise ModelError(f"{folder}/config.json lacks max_position_embeddings")
+    with torch.inference_mode():
+        layers = kv_shapes(model, str(folder))
+    return OpenModel(text.vocab_size, context_length, eos_of_folder(folder, fields), layers, build)

@@ -1,0 +1,186 @@
+"""GenericDecoder: any decoder of transformers whose attention can be replaced by the paged one.
+
+transformers calls a registered attention function by name; ours finds the step it belongs to in a
+context variable, since models pass no argument of their own through. Models that do not call it in
+every layer (recurrent ones, encoders, old modeling files) are refused when they are opened.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from ...messages import ModelError
+from ..attention import Scores, StepAttention
+from ..inputs import StepInputs
+from ..kv import LayerShape
+from .config import Fields
+
+ATTENTION_NAME = "stepahead_paged"
+_KNOWN_LAYERS = ("full_attention", "sliding_attention")
+
+
+class _Attention(Protocol):
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scores: Scores
+    ) -> Tensor: ...
+
+
+_current: ContextVar[_Attention] = ContextVar("stepahead_attention")
+
+
+class GenericDecoder:
+    """A transformers model on flat batches; the oracle of the fast path."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def forward(self, inputs: StepInputs, attention: StepAttention) -> Tensor:
+        """Logits of each row that samples.  # [num_samples, vocab]"""
+        return _run(self._model, inputs.token_ids, inputs.positions, inputs.last_tokens, attention)
+
+
+def load_generic(folder: Path, fields: Fields, dtype: torch.dtype) -> Any:
+    """A folder's model with every parameter accounted for. Raises ModelError."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    register_attention()
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        refuse_unsupported(config, str(folder))
+        with _no_progress_bar():
+            model, report = AutoModelForCausalLM.from_pretrained(
+                folder,
+                config=config,
+                dtype=dtype,
+                attn_implementation=ATTENTION_NAME,
+                local_files_only=True,
+                output_loading_info=True,
+            )
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        kind = fields.get("model_type")
+        raise ModelError(f"{folder}: model type {kind!r} cannot be loaded: {error}") from error
+    for fault in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        if report.get(fault):
+            names = ", ".join(sorted(map(str, report[fault]))[:5])
+            raise ModelError(f"{folder} has {fault.split('_')[0]} tensors: {names}")
+    return model.eval()
+
+
+def refuse_unsupported(config: Any, source: str) -> None:
+    """Raise ModelError for models that flat batches over paged attention cannot run."""
+    text = config.get_text_config()
+    if config.is_encoder_decoder:
+        raise ModelError(f"{source} is an encoder-decoder; only decoders can be run")
+    strange = set(getattr(text, "layer_types", None) or ()) - set(_KNOWN_LAYERS)
+    if strange:
+        raise ModelError(f"{source} has layers of kind {sorted(strange)}, which cannot be run")
+
+
+def register_attention() -> None:
+    """Make the paged attention known to transformers; doing it again changes nothing."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(ATTENTION_NAME, _paged_attention)
+
+
+def kv_shapes(model: Any, source: str) -> tuple[LayerShape, ...]:
+    """What each layer keeps, found by running two tokens. Raises ModelError where one keeps none.
+
+    The two tokens are what shows whether a model calls the attention function at all.
+    """
+    probe = _Probe()
+    tokens = torch.tensor([0, 1])
+    try:
+        _run(model, tokens, tokens, tokens[-1:], probe)
+    except ModelError:
+        raise
+    except Exception as error:  # whatever a model file raises on a flat batch
+        raise ModelError(f"{source} cannot run on a flat batch: {error}") from error
+    num_layers = model.config.get_text_config().num_hidden_layers
+    absent = [layer for layer in range(num_layers) if layer not in probe.shapes]
+    if absent:
+        raise ModelError(
+            f"{source}: {type(model).__name__} does not call the replaceable attention in "
+            f"{len(absent)} of {num_layers} layers, so it cannot be run"
+        )
+    return tuple(probe.shapes[layer] for layer in range(num_layers))
+
+
+class _Probe:
+    """Notes shapes and attends plainly."""
+
+    def __init__(self) -> None:
+        self.shapes: dict[int, LayerShape] = {}
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scores: Scores
+    ) -> Tensor:
+        self.shapes[layer] = LayerShape(key.shape[1], key.shape[2], value.shape[2])
+        return query.new_zeros((*query.shape[:2], value.shape[2]))
+
+
+def _run(
+    model: Any, token_ids: Tensor, positions: Tensor, rows: Tensor, attention: _Attention
+) -> Tensor:
+    token = _current.set(attention)
+    try:
+        output = model(
+            input_ids=token_ids[None],
+            position_ids=positions[None],
+            use_cache=False,
+            logits_to_keep=rows,
+        )
+    finally:
+        _current.reset(token)
+    logits: Tensor = output.logits[0]
+    return logits
+
+
+def _paged_attention(
+    module: Any,
+    query: Tensor,  # [1, heads, tokens, dim]
+    key: Tensor,  # [1, kv_heads, tokens, dim]
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    sliding_window: int | None = None,
+    s_aux: Tensor | None = None,
+    **options: Any,
+) -> tuple[Tensor, None]:
+    """What transformers calls in every layer."""
+    name = type(module).__name__
+    if attention_mask is not None or options.get("position_bias") is not None:
+        raise ModelError(f"{name} adds a mask or bias of its own to its scores; it cannot be run")
+    scores = Scores(
+        scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
+        window=sliding_window or getattr(module, "sliding_window", None),
+        softcap=softcap,
+        sinks=s_aux,
+    )
+    out = _current.get().attend(
+        module.layer_idx,
+        query[0].transpose(0, 1),
+        key[0].transpose(0, 1),
+        value[0].transpose(0, 1),
+        scores,
+    )
+    return out.unsqueeze(0), None  # [1, tokens, heads, dim]
+
+
+@contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    from transformers.utils import logging
+
+    was_enabled = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            logging.enable_progress_bar()
