@@ -96,6 +96,7 @@ class TerminalChat:
                 self._set_system(command.argument)
             case "/clear":
                 self._conversation.clear()
+                self._stats = ChatStats()
                 write("The conversation starts anew.\n")
             case "/stats":
                 write(table(self._all_stats()))

@@ -148,3 +148,22 @@ def test_a_benchmark_in_a_pipe_prints_one_json_object_per_measurement() -> None:
     assert all(line["tokens_per_s"]["median"] > 0 for line in lines)
     assert all(line["peak_memory_mb"] > 0 for line in lines)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_default_model_continues_a_sentence_in_sensible_english() -> None:
+    options = ("--max-tokens", "16", "--temperature", "0", "--json")
+    done = piped("generate", "The capital of France is", *options)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    said = json.loads(done.stdout)
+    assert said["text"].startswith(" Paris")
+    assert said["usage"] == {"prompt_tokens": 5, "completion_tokens": 16, "cached_tokens": 0}
+    assert said["finish_reason"] == "length"
+
+
+def test_the_default_model_answers_a_piped_question() -> None:
+    done = piped("chat", "--temperature", "0", stdin="Say hello\n")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "hello" in done.stdout.lower()
+    assert not [c for c in done.stdout if c < " " and c != "\n"]

@@ -15,20 +15,34 @@ SIMULATED = ("--device", "simulated", "--temperature", "0")
 REAL = ("--dtype", "float32", "--temperature", "0", "--max-tokens", "4000")
 
 
-@pytest.fixture
-def chat(tmp_path: Path) -> Iterator[Terminal]:
-    """A chat whose answers have 8 tokens at most."""
-    with started(tmp_path, "--max-tokens", "8") as terminal:
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
+    """One process for the tests that do not end it; its answers have 8 tokens at most."""
+    with started(tmp_path_factory.mktemp("home"), "--max-tokens", "8") as terminal:
         yield terminal
 
 
+@pytest.fixture
+def chat(simulated: Terminal) -> Terminal:
+    """A conversation that has only begun."""
+    ask(simulated, "/clear")
+    return simulated
+
+
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
-    """A chat with the default model, whose answers are long enough to be stopped."""
+def default_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
+    """One process with the default model, whose answers are long enough to be stopped."""
     env = environment(tmp_path_factory.mktemp("home"))
     with Terminal("chat", *REAL, env=env) as terminal:
         terminal.wait_for(READY)
         yield terminal
+
+
+@pytest.fixture
+def model(default_model: Terminal) -> Terminal:
+    """A conversation with the default model that has only begun."""
+    ask(default_model, "/clear")
+    return default_model
 
 
 def started(home: Path, *arguments: str, **variables: str) -> Terminal:
@@ -49,29 +63,23 @@ def ask(terminal: Terminal, text: str) -> str:
     return terminal.wait_for(READY)
 
 
-def test_a_message_is_answered_and_ctrl_d_leaves(chat: Terminal) -> None:
-    answer = ask(chat, "hello")
+def test_a_message_is_answered_and_ctrl_d_leaves_the_terminal_as_it_was(tmp_path: Path) -> None:
+    with started(tmp_path, "--max-tokens", "8") as chat:
+        answer = ask(chat, "hello")
+        during = chat.modes()
+        chat.send("\x04")
 
-    assert answer
-    chat.send("\x04")
-    assert chat.exit_code() == 0
-
-
-def test_exit_leaves_too(chat: Terminal) -> None:
-    say(chat, "/exit")
-
-    assert chat.exit_code() == 0
+        assert answer
+        assert chat.exit_code() == 0
+        assert not during[3] & termios.ECHO
+        assert chat.modes() == chat.modes_before
 
 
-def test_the_terminal_is_left_as_it_was_found(chat: Terminal) -> None:
-    ask(chat, "hello")
-    during = chat.modes()
+def test_exit_leaves_too(tmp_path: Path) -> None:
+    with started(tmp_path) as chat:
+        say(chat, "/exit")
 
-    say(chat, "/exit")
-    chat.exit_code()
-
-    assert not during[3] & termios.ECHO
-    assert chat.modes() == chat.modes_before
+        assert chat.exit_code() == 0
 
 
 def test_a_paste_of_five_lines_is_one_message(chat: Terminal) -> None:
@@ -103,17 +111,18 @@ def prompt_tokens(stats: str) -> tuple[int, int]:
     return numbers[0], numbers[1]
 
 
-def test_clear_forgets_the_conversation_but_not_the_system_prompt(chat: Terminal) -> None:
-    assert "There is no system prompt." in ask(chat, "/system")
-    assert "Be brief." in ask(chat, "/system Be brief.")
-    ask(chat, "hello")
-    before = prompt_tokens(ask(chat, "/stats"))
+def test_clear_forgets_the_conversation_but_not_the_system_prompt(tmp_path: Path) -> None:
+    with started(tmp_path, "--max-tokens", "8") as chat:
+        assert "There is no system prompt." in ask(chat, "/system")
+        assert "Be brief." in ask(chat, "/system Be brief.")
+        ask(chat, "hello")
+        before = prompt_tokens(ask(chat, "/stats"))
 
-    ask(chat, "/clear")
-    ask(chat, "hello")
+        ask(chat, "/clear")
+        ask(chat, "hello")
 
-    assert prompt_tokens(ask(chat, "/stats"))[0] == before[0]
-    assert "Be brief." in ask(chat, "/system")
+        assert prompt_tokens(ask(chat, "/stats"))[0] == before[0]
+        assert "Be brief." in ask(chat, "/system")
 
 
 def test_help_lists_the_commands_and_an_unknown_one_says_so(chat: Terminal) -> None:
@@ -137,7 +146,6 @@ STORY = "Write a very long story about the sea."
 
 
 def test_ctrl_c_stops_the_answer_and_what_was_said_is_kept(model: Terminal) -> None:
-    ask(model, "/clear")
     say(model, STORY)
     model.wait_for(" ")
     model.send("\x03")
@@ -155,7 +163,6 @@ def test_ctrl_c_stops_the_answer_and_what_was_said_is_kept(model: Terminal) -> N
 
 
 def test_ctrl_c_right_after_the_question_takes_it_back(model: Terminal) -> None:
-    ask(model, "/clear")
     model.send(f"{STORY}\r\x03")
     model.wait_for("(stopped)")
     model.wait_for(READY)
@@ -164,7 +171,6 @@ def test_ctrl_c_right_after_the_question_takes_it_back(model: Terminal) -> None:
 
 
 def test_a_sent_interrupt_stops_the_answer_as_the_key_does(model: Terminal) -> None:
-    ask(model, "/clear")
     say(model, STORY)
     model.wait_for(" ")
     os.kill(model.process.pid, signal.SIGINT)
@@ -236,9 +242,8 @@ def test_a_home_that_cannot_be_written_does_no_harm(tmp_path: Path) -> None:
         assert chat.exit_code() == 0
 
 
-@pytest.mark.parametrize("variables", [{"TERM": "dumb"}, {"TERM": "dumb", "NO_COLOR": "1"}])
-def test_a_dumb_terminal_gets_no_control_codes(tmp_path: Path, variables: dict[str, str]) -> None:
-    with started(tmp_path, "--max-tokens", "8", **variables) as chat:
+def test_a_dumb_terminal_gets_no_control_codes(tmp_path: Path) -> None:
+    with started(tmp_path, "--max-tokens", "8", TERM="dumb") as chat:
         ask(chat, "hello")
         ask(chat, "/help")
         ask(chat, "/stats")
