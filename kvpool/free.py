@@ -28,9 +28,14 @@ class FreeBlocks:
     def add_cached(self, block: int) -> None:
         self._cached[block] = None
 
-    def pop(self) -> int:
-        """The block to reuse next. Raises KeyError when there is none."""
-        return self._blank.pop() if self._blank else self._cached.popitem(last=False)[0]
+    def pop(self, count: int) -> list[int]:
+        """The blocks to reuse next. Raises KeyError when there are fewer."""
+        num_blank = min(count, len(self._blank))
+        start = len(self._blank) - num_blank
+        blocks = self._blank[start:][::-1]
+        del self._blank[start:]
+        blocks += [self._cached.popitem(last=False)[0] for _ in range(count - num_blank)]
+        return blocks
 
     def take(self, block: int) -> None:
         """Remove a cached block that was found by its content."""

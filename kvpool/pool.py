@@ -9,6 +9,8 @@ Rules 2, 7, 9 to 11 and 15 to 17 of the ledger, as docs/design.md tells them.
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from ..messages import (
     NO_INTS,
     AdmitSequence,
@@ -22,6 +24,7 @@ from ..messages import (
     SequenceAdmitted,
     UnpublishBlocks,
     frozen_ints,
+    seal,
 )
 from .free import DueBlocks, FreeBlocks
 from .hashing import token_bytes
@@ -54,6 +57,19 @@ class BlockPool:
     def reserve(self, ask: ReserveBlocks) -> BlocksReserved:
         """Grow running sequences, in the order of importance; later ones may have to give way."""
         self._settle(ask.done)
+        total = int(ask.wanted.sum())
+        if total > len(self._free):
+            return self._reserve_scarce(ask)
+        blocks = self._take(total)
+        start = 0
+        for slot, wanted in zip(ask.slots.tolist(), ask.wanted.tolist(), strict=True):
+            self._tables[slot] += blocks[start : start + wanted]
+            start += wanted
+        outcomes = np.full(len(ask.slots), Grant.FULL, dtype=np.int32)
+        seal(outcomes)
+        return BlocksReserved(outcomes, ask.wanted, frozen_ints(blocks), NO_INTS, self.next_fence)
+
+    def _reserve_scarce(self, ask: ReserveBlocks) -> BlocksReserved:
         victims = _Victims(ask)
         outcomes: list[int] = []
         granted: list[int] = []
@@ -112,10 +128,10 @@ class BlockPool:
     def publish(self, ask: PublishBlocks) -> BlocksSettled:
         """Make full blocks findable; the step that writes them commits them."""
         columns = (ask.slots.tolist(), ask.indices.tolist(), ask.block_hashes, ask.token_ids)
+        tables, publish, step = self._tables, self._index.publish, ask.step
         for slot, index, block_hash, tokens in zip(*columns, strict=True):
-            table = self._tables[slot]
-            before = table[index - 1] if index else None
-            self._index.publish(table[index], before, block_hash, tokens, ask.step)
+            table = tables[slot]
+            publish(table[index], table[index - 1] if index else None, block_hash, tokens, step)
         self._settle(ask.done)
         return BlocksSettled(self.next_fence)
 
@@ -166,8 +182,10 @@ class BlockPool:
     @property
     def next_fence(self) -> int | None:
         """The earliest step whose completion frees or commits something."""
-        fences = [f for f in (self._due.next_fence, self._index.next_commit) if f is not None]
-        return min(fences, default=None)
+        due, commit = self._due.next_fence, self._index.next_commit
+        if due is None or commit is None:
+            return commit if due is None else due
+        return min(due, commit)
 
     def is_free(self, block: int) -> bool:
         """Whether the block could be given out now."""
@@ -186,18 +204,26 @@ class BlockPool:
         assert done >= self._done, "steps do not become undone"
         self._done = done
         self._index.commit(done)
+        if not self._due:
+            return
         for block in self._due.pop_until(done):
             if self._index.is_findable(block):
                 self._free.add_cached(block)
             else:
                 self._free.add_blank(block)
 
-    def _append(self, slot: int, count: int) -> list[int]:
-        blocks = [self._free.pop() for _ in range(count)]
+    def _take(self, count: int) -> list[int]:
+        """Free blocks, in use from now on."""
+        blocks = self._free.pop(count)
+        refs, fences, forget = self._refs, self._fences, self._index.forget
         for block in blocks:
-            self._index.forget(block)
-            self._refs[block] = 1
-            self._fences[block] = 0
+            forget(block)
+            refs[block] = 1
+            fences[block] = 0
+        return blocks
+
+    def _append(self, slot: int, count: int) -> list[int]:
+        blocks = self._take(count)
         self._tables[slot] += blocks
         return blocks
 

@@ -110,12 +110,7 @@ class BlockClient:
         return answer
 
     def publish(
-        self,
-        step: int,
-        slots: list[int],
-        indices: list[int],
-        hashes: list[bytes],
-        tokens: list[bytes],
+        self, step: int, slots: Ints, indices: Ints, hashes: list[bytes], tokens: list[bytes]
     ) -> None:
         """Make full blocks findable; `step` commits them."""
         answer = self._pool.publish(

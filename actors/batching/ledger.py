@@ -37,7 +37,7 @@ class Ledger:
         self.epoch = column()
         self.valid_from = column()  # results of older epochs are dropped
         self.last_step = column()  # the last step that mentions the slot
-        self.stop_ids = np.full((num_slots, 4), -1, dtype=np.int32)
+        self.stop_ids = np.full((1, num_slots), -1, dtype=np.int32)  # a row per further stop id
         self.sequences: list[Sequence | None] = [None] * num_slots
         self._free = [(0, slot) for slot in range(num_slots)]  # a heap of (fence, slot)
 
@@ -105,12 +105,12 @@ class Ledger:
             column[slot] = 0
 
     def _set_stop_ids(self, slot: int, stop_ids: tuple[int, ...]) -> None:
-        if len(stop_ids) > self.stop_ids.shape[1]:
-            wider = np.full((self.num_slots, len(stop_ids)), -1, dtype=np.int32)
-            wider[:, : self.stop_ids.shape[1]] = self.stop_ids
-            self.stop_ids = wider
-        self.stop_ids[slot] = -1
-        self.stop_ids[slot, : len(stop_ids)] = stop_ids
+        missing = len(stop_ids) - len(self.stop_ids)
+        if missing > 0:
+            more = np.full((missing, self.num_slots), -1, dtype=np.int32)
+            self.stop_ids = np.concatenate([self.stop_ids, more])
+        self.stop_ids[:, slot] = -1
+        self.stop_ids[: len(stop_ids), slot] = stop_ids
 
     def confirm(self, plan: StepPlan, token_ids: Ints) -> tuple[Ints, Ints]:
         """Apply a step's sampled tokens (rule 5); returns the (slots, tokens) that count.
@@ -125,7 +125,7 @@ class Ledger:
         if not counts.all():
             slots, positions, token_ids = slots[counts], positions[counts], token_ids[counts]
         self.tokens[slots, positions] = token_ids
-        self.confirmed[slots] += 1
+        self.confirmed[slots] = positions + 1
         return slots, token_ids
 
     def _mark_written(self, plan: StepPlan) -> None:
@@ -135,8 +135,12 @@ class Ledger:
 
     def is_stop(self, slots: Ints, token_ids: Ints) -> Bools:
         """Which of the tokens just confirmed end their sequence by their id."""
-        found: Bools = (self.stop_ids[slots] == token_ids[:, None]).any(axis=1)
-        return found & (self.confirmed[slots] > self.min_end[slots])
+        found = np.zeros(len(slots), dtype=np.bool_)
+        for stop_ids in self.stop_ids:
+            found |= stop_ids[slots] == token_ids
+        if found.any():
+            found &= self.confirmed[slots] > self.min_end[slots]
+        return found
 
     # Invariants
 

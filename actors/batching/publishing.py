@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ...kvpool import BlockHasher
+from ...kvpool import BlockHasher, token_bytes
 from ...messages import Ints
 from .block_client import BlockClient
 from .ledger import Ledger
@@ -19,32 +19,38 @@ class Publisher:
         self._ledger = ledger
         self._hasher = hasher
         self._blocks = blocks
+        self._offsets = np.arange(hasher.block_size, dtype=np.int32)
 
     def publish(self, slots: Ints, step: int) -> None:
         """Publish what has become full in these slots; completing `step` commits it."""
         ledger, size = self._ledger, self._hasher.block_size
         full = np.minimum(ledger.confirmed[slots], ledger.scheduled[slots]) // size
-        behind = np.flatnonzero(full > ledger.published[slots])
+        first = ledger.published[slots]
+        behind = np.flatnonzero(full > first)
         if not behind.size:
             return
-        of_slot: list[int] = []
-        indices: list[int] = []
-        hashes: list[bytes] = []
-        tokens: list[bytes] = []
-        for slot, until in zip(slots[behind].tolist(), full[behind].tolist(), strict=True):
-            sequence = ledger.sequences[slot]
-            assert sequence is not None
-            row = ledger.tokens[slot]
-            for index in range(int(ledger.published[slot]), until):
-                piece = row[index * size : (index + 1) * size].tobytes()
-                of_slot.append(slot)
-                indices.append(index)
-                hashes.append(self._hash(sequence, index, piece))
-                tokens.append(piece)
-        ledger.published[slots[behind]] = full[behind]
-        self._blocks.publish(step, of_slot, indices, hashes, tokens)
+        slots, first, counts = slots[behind], first[behind], (full - first)[behind]
+        ledger.published[slots] += counts
+        slots = np.repeat(slots, counts)
+        ends = np.cumsum(counts)
+        indices = np.arange(ends[-1]) + np.repeat(first - (ends - counts), counts)
+        tokens = self._tokens(slots, indices)
+        self._blocks.publish(step, slots, indices, self._hashes(slots, indices, tokens), tokens)
 
-    def _hash(self, sequence: Sequence, index: int, tokens: bytes) -> bytes:
+    def _tokens(self, slots: Ints, indices: Ints) -> list[bytes]:
+        """The tokens of each block, gathered at once."""
+        positions = indices[:, None] * self._hasher.block_size + self._offsets
+        data = token_bytes(self._ledger.tokens[slots[:, None], positions])
+        width = len(data) // len(slots)
+        return [data[start : start + width] for start in range(0, len(data), width)]
+
+    def _hashes(self, slots: Ints, indices: Ints, tokens: list[bytes]) -> list[bytes]:
+        sequences = self._ledger.sequences
+        columns = zip(slots.tolist(), indices.tolist(), tokens, strict=True)
+        return [self._hash(sequences[slot], index, piece) for slot, index, piece in columns]
+
+    def _hash(self, sequence: Sequence | None, index: int, tokens: bytes) -> bytes:
+        assert sequence is not None, "a vacant slot has nothing to publish"
         hashes = sequence.block_hashes
         if index == len(hashes):
             parent = hashes[-1] if hashes else self._hasher.root(sequence.request.cache_salt)

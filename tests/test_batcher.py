@@ -1,0 +1,387 @@
+"""The Batcher by plain calls, against the oracle."""
+
+from collections.abc import Callable
+
+import pytest
+
+from stepahead.gpu.oracle import Oracle
+from stepahead.messages import FinishReason, RowFailed, StepDone, StepFailed, frozen_ints
+
+from .batching import BLOCK, World, make_limits
+
+
+def words(start: int, count: int) -> list[int]:
+    return [(start + i) % 200 for i in range(count)]
+
+
+def test_the_next_decode_is_planned_before_the_previous_token_is_known() -> None:
+    world = World()
+    world.request(1, words(0, 3), max_tokens=4)
+
+    prefill, decode = world.plan(), world.plan()
+
+    assert prefill is not None
+    assert decode is not None
+    assert (prefill.starts.tolist(), prefill.lengths.tolist()) == ([0], [3])
+    assert (decode.starts.tolist(), decode.lengths.tolist()) == ([3], [1])
+    assert decode.new_rows == ()
+    assert world.plan() is None
+
+
+def test_no_token_is_ever_planned_past_max_tokens() -> None:
+    world = World(limits=make_limits(steps_in_flight=4))
+    request = world.request(1, words(0, 5), max_tokens=3)
+    planned = 0
+    while (plan := world.plan()) is not None:
+        planned += plan.num_tokens
+
+    world.run()
+
+    assert planned == 5 + 3 - 1
+    assert world.said[1] == world.answer(request)
+    assert world.ended[1].reason is FinishReason.LENGTH
+
+
+def test_a_stop_found_one_step_late_drops_the_extra_token() -> None:
+    world = World(oracle=Oracle(eos_every=6))
+    request = world.request(1, words(3, 5), max_tokens=100)
+
+    world.run()
+
+    assert world.said[1] == world.answer(request)
+    assert world.said[1][-1] == 256
+    assert world.ended[1].stop_token_id == 256
+    world.plan()
+    world.assert_is_empty()
+
+
+def test_a_stop_id_does_not_stop_before_min_tokens() -> None:
+    world = World(oracle=Oracle(eos_every=2))
+    world.request(1, words(3, 5), max_tokens=30, min_tokens=10)
+
+    world.run()
+
+    assert 256 not in world.said[1][:10]
+    assert len(world.said[1]) > 10
+
+
+@pytest.mark.parametrize("num_prompt", [15, 16, 17, 31, 32, 33, 48, 64])
+def test_no_chunk_samples_but_the_last(num_prompt: int) -> None:
+    """Field case 097: exactly 4 chunks, and one token more or less."""
+    world = World(limits=make_limits(max_num_batched_tokens=16))
+    request = world.request(1, words(7, num_prompt), max_tokens=3)
+    plans = []
+    while (plan := world.plan()) is not None:
+        plans.append(plan)
+        world.complete()
+
+    chunks = -(-num_prompt // 16)
+    assert [plan.samples.tolist() for plan in plans[:chunks]] == [[False]] * (chunks - 1) + [[True]]
+    assert world.said[1] == world.answer(request)
+
+
+def test_prefill_and_decode_share_one_budget() -> None:
+    world = World(limits=make_limits(max_num_batched_tokens=10))
+    world.request(1, words(0, 4), max_tokens=20)
+    world.plan()
+    world.request(2, words(50, 30), max_tokens=4)
+
+    mixed = world.plan()
+
+    assert mixed is not None
+    assert mixed.lengths.tolist() == [1, 9]
+    assert mixed.samples.tolist() == [True, False]
+
+
+def test_long_prompts_are_capped_only_beside_others() -> None:
+    world = World(limits=make_limits(long_prefill_token_threshold=8))
+    world.request(1, words(0, 40), max_tokens=4)
+    alone = world.plan()
+    world.request(2, words(50, 30), max_tokens=4)
+    beside = world.plan()
+
+    assert alone is not None
+    assert beside is not None
+    assert alone.lengths.tolist() == [40]
+    assert beside.lengths.tolist() == [1, 8]
+
+
+def test_an_identical_prompt_of_the_same_step_shares_its_blocks() -> None:
+    """Field case 083: what the first row writes, the second may read in the same step."""
+    world = World()
+    first = world.request(1, words(0, 22), max_tokens=4)
+    second = world.request(2, words(0, 22), max_tokens=4)
+
+    plan = world.plan()
+
+    assert plan is not None
+    assert plan.lengths.tolist() == [22, 2]
+    world.run()
+    assert world.said[1] == world.said[2] == world.answer(first) == world.answer(second)
+
+
+def test_a_second_turn_finds_the_whole_first_one() -> None:
+    world = World()
+    first = world.request(1, words(0, 21), max_tokens=12)
+    world.run()
+    world.request(2, [*words(0, 21), *world.answer(first), 5], max_tokens=2)
+
+    world.plan()
+
+    [admitted] = world.reports[-1].admitted
+    assert admitted.cached_tokens == (21 + 12 - 1) // BLOCK * BLOCK
+
+
+def test_nothing_is_shared_without_prefix_caching() -> None:
+    world = World(limits=make_limits(prefix_caching=False))
+    world.request(1, words(0, 22), max_tokens=4)
+    world.request(2, words(0, 22), max_tokens=4)
+
+    plan = world.plan()
+
+    assert plan is not None
+    assert plan.lengths.tolist() == [22, 22]
+
+
+@pytest.mark.parametrize("steps_in_flight", [1, 2, 3, 4])
+@pytest.mark.parametrize("budget", [8, 64])
+def test_preempted_sequences_say_what_they_would_have_said(
+    steps_in_flight: int, budget: int
+) -> None:
+    """Field cases 088, 089, 094 and 095: a pool for one and a half of them."""
+    limits = make_limits(
+        steps_in_flight=steps_in_flight, max_num_batched_tokens=budget, max_model_len=60
+    )
+    world = World(limits=limits, num_blocks=22)
+    requests = [world.request(i, words(20 * i, 20), max_tokens=40) for i in range(3)]
+
+    world.run()
+
+    assert world.preemptions > 0
+    for request in requests:
+        assert world.said[request.serial] == world.answer(request)
+    world.plan()
+    world.assert_is_empty()
+
+
+def test_the_earliest_request_is_never_preempted() -> None:
+    world = World(limits=make_limits(max_model_len=60), num_blocks=18)
+    for i in range(4):
+        world.request(i, words(20 * i, 20), max_tokens=40)
+
+    world.run()
+
+    assert all(p.serial != 0 for report in world.reports for p in report.preempted)
+    ended = [e.serial for report in world.reports for e in report.ended]
+    assert ended[0] == 0
+
+
+def test_a_preempted_sequence_is_not_resumed_while_a_step_mentions_it() -> None:
+    """Rule 6."""
+    world = World(limits=make_limits(max_model_len=60, steps_in_flight=3), num_blocks=10)
+    world.request(0, words(0, 20), max_tokens=20)
+    world.request(1, words(50, 17), max_tokens=20)
+    while not world.preemptions:
+        if world.plan() is None:
+            world.complete()
+    slot = world.batcher._roster.get(1).slot  # type: ignore[union-attr]  # it is live
+    mentions = [plan.step for plan in world.plans if slot in plan.slots.tolist()]
+    assert mentions
+
+    while world.plans and world.plans[0].step <= mentions[-1]:
+        plan = world.plan()
+        assert plan is None or all(row.slot != slot for row in plan.new_rows)
+        world.complete()
+
+
+def test_a_more_important_request_goes_first() -> None:
+    world = World(limits=make_limits(max_num_seqs=1))
+    world.request(1, words(0, 4), max_tokens=2, priority=1)
+    world.request(2, words(10, 4), max_tokens=2, priority=0)
+
+    world.run()
+
+    assert list(world.ended) == [2, 1]
+
+
+def test_a_more_important_request_takes_a_seat_when_all_are_taken() -> None:
+    world = World(limits=make_limits(max_num_seqs=2))
+    lesser = [world.request(i, words(10 * i, 6), max_tokens=30, priority=5) for i in range(2)]
+    world.plan()
+    urgent = world.request(9, words(90, 6), max_tokens=3, priority=1)
+
+    world.run()
+
+    assert next(iter(world.ended)) == 9
+    assert world.preemptions == 1
+    for request in [*lesser, urgent]:
+        assert world.said[request.serial] == world.answer(request)
+
+
+def test_an_equal_request_never_preempts() -> None:
+    world = World(limits=make_limits(max_num_seqs=2))
+    for i in range(4):
+        world.request(i, words(10 * i, 6), max_tokens=10)
+
+    world.run()
+
+    assert world.preemptions == 0
+    assert list(world.ended) == [0, 1, 2, 3]
+
+
+def test_many_preempted_sequences_do_not_keep_a_more_important_one_out() -> None:
+    world = World(limits=make_limits(max_num_seqs=1))
+    requests = [world.request(i, words(10 * i, 6), max_tokens=6, priority=-i) for i in (0,)]
+    for i in range(1, 6):
+        world.plan()
+        requests.append(world.request(i, words(10 * i, 6), max_tokens=6, priority=-i))
+        while world.plans:
+            world.complete()
+
+    world.run()
+
+    assert list(world.ended) == [5, 4, 3, 2, 1, 0]
+    for request in requests:
+        assert world.said[request.serial] == world.answer(request)
+
+
+@pytest.mark.parametrize("after", range(6))
+def test_an_abort_at_any_time_gives_every_block_back(after: int) -> None:
+    """Field cases 100, 101, 109 and 110."""
+    world = World(num_blocks=12)
+    world.request(1, words(0, 20), max_tokens=8)
+    waiting = world.request(2, words(40, 20), max_tokens=8)
+    for _ in range(after):
+        if world.plan() is None:
+            world.complete()
+
+    world.batcher.abort(1)
+    world.batcher.abort(1)
+    world.batcher.abort(77)
+    world.run()
+    world.plan()
+
+    assert world.ended[1].reason is FinishReason.ABORT
+    assert world.said[2] == world.answer(waiting)
+    world.assert_is_empty()
+
+
+def test_a_request_that_ends_at_its_first_token_gives_its_slot_back() -> None:
+    """Field case 098."""
+    world = World(limits=make_limits(max_num_seqs=2))
+    steady = world.request(0, words(0, 4), max_tokens=200)
+    for serial in range(1, 60):
+        world.request(serial, words(serial, 3), max_tokens=1)
+        if world.plan() is None:
+            world.complete()
+
+    world.run()
+
+    assert world.said[0] == world.answer(steady)
+    assert len(world.ended) == 60
+
+
+def test_deadlines_end_what_runs_and_what_waits() -> None:
+    world = World(limits=make_limits(max_num_seqs=1))
+    world.request(1, words(0, 4), max_tokens=50, deadline_ns=100)
+    world.request(2, words(10, 4), max_tokens=50, queue_deadline_ns=50)
+    third = world.request(3, words(20, 4), max_tokens=5, queue_deadline_ns=1_000)
+    world.plan()
+    assert world.batcher.next_deadline_ns == 50
+
+    world.batcher.expire(99)
+    world.plan()
+    assert [s for s, e in world.ended.items() if e.reason is FinishReason.TIMEOUT] == [2]
+    world.batcher.expire(100)
+    world.run()
+    world.batcher.expire(5_000)
+
+    assert world.ended[1].reason is FinishReason.TIMEOUT
+    assert world.said[3] == world.answer(third)
+    assert all(a.serial != 2 for report in world.reports for a in report.admitted)
+
+
+def test_a_failed_step_is_run_again() -> None:
+    world = World()
+    requests = [world.request(i, words(30 * i, 9), max_tokens=6) for i in range(3)]
+    world.plan()
+    world.complete()
+    world.plan()
+    world.plan()
+    for _ in range(2):
+        world.batcher.fail(StepFailed(world.plans.popleft().step, "out of memory"))
+        world._mentioned.popleft()
+
+    world.run()
+
+    for request in requests:
+        assert world.said[request.serial] == world.answer(request)
+    world.plan()
+    world.assert_is_empty()
+
+
+def test_a_request_whose_steps_always_fail_ends_with_the_error() -> None:
+    world = World()
+    world.request(1, words(0, 9), max_tokens=6)
+    for _ in range(20):
+        if world.plan() is None and world.plans:
+            world.batcher.fail(StepFailed(world.plans.popleft().step, "out of memory"))
+            world._mentioned.popleft()
+
+    world.plan()
+
+    assert world.ended[1].reason is FinishReason.ERROR
+    assert world.ended[1].error == "out of memory"
+    world.assert_is_empty()
+
+
+def test_a_row_that_failed_fails_alone() -> None:
+    """Field case 062."""
+    world = World()
+    world.request(1, words(0, 9), max_tokens=6)
+    other = world.request(2, words(50, 9), max_tokens=6)
+    world.plan()
+    result = world.device.run(world.plans.popleft())
+    world._mentioned.popleft()
+    failed = StepDone(
+        result.step,
+        frozen_ints([-1, int(result.token_ids[1])]),
+        (RowFailed(0, "the logits are not numbers"),),
+    )
+
+    world.batcher.complete(failed)
+    world.run()
+    world.plan()
+
+    assert world.ended[1].error == "the logits are not numbers"
+    assert world.said[1] == []
+    assert world.said[2] == world.answer(other)
+    world.assert_is_empty()
+
+
+def test_a_steady_decode_step_sends_the_pool_no_message() -> None:
+    world = World()
+    world.request(1, words(0, BLOCK + 1), max_tokens=20)
+    for _ in range(3):
+        world.plan()
+        world.complete()
+    asked: list[str] = []
+
+    def listen(name: str, ask: Callable[[object], object]) -> Callable[[object], object]:
+        def asks(message: object) -> object:
+            asked.append(name)
+            return ask(message)
+
+        return asks
+
+    for name in ("reserve", "admit", "publish", "release"):
+        setattr(world.pool, name, listen(name, getattr(world.pool, name)))
+
+    quiet = 0
+    for _ in range(BLOCK):
+        before = len(asked)
+        world.plan()
+        world.complete()
+        quiet += len(asked) == before
+
+    assert quiet >= BLOCK - 2

@@ -1,0 +1,155 @@
+"""Every message survives the wire, and nothing else comes off it."""
+
+import random
+from typing import get_args
+
+import msgpack
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stepahead.messages import (
+    Abort,
+    AdmitSequence,
+    Admitted,
+    BlocksReserved,
+    BlocksSettled,
+    DeadlineReached,
+    DecodeError,
+    Delta,
+    Ended,
+    Finished,
+    FinishReason,
+    Generate,
+    Grant,
+    Message,
+    Preempted,
+    PublishBlocks,
+    ReleaseBlocks,
+    ReserveBlocks,
+    ResetPrefixCache,
+    RowFailed,
+    RowState,
+    SamplingParams,
+    SequenceAdmitted,
+    StepDone,
+    StepFailed,
+    StepPlan,
+    StopMatched,
+    Timings,
+    TokensReady,
+    UnpublishBlocks,
+    Usage,
+    frozen_ints,
+    same,
+    seal,
+)
+from stepahead.messages.codec import decode, encode
+
+INTS = frozen_ints([1, 2, 3])
+BOOLS = np.array([True, False, True])
+seal(BOOLS)
+PARAMS = SamplingParams(
+    max_tokens=3, temperature=0, top_p=0.5, stop=("a", "b"), stop_token_ids=(7,), seed=1
+)
+ROW = RowState(1, 2, INTS, 3, INTS, 0.5, 40, 0.9, 0.1, 2**63 - 1, 5, (2, 3))
+
+SAMPLES: list[Message] = [
+    Generate(1, "r1", INTS, PARAMS, 9, 3, (2, 7), -1, 10**18, None, b"salt", (b"h" * 16,)),
+    Abort(1),
+    StopMatched(2),
+    DeadlineReached(),
+    TokensReady(
+        INTS,
+        INTS,
+        (Admitted(1, 16, 5),),
+        (Preempted(1),),
+        (Ended(1, FinishReason.STOP, 2), Ended(2, FinishReason.ERROR, error="not a number")),
+    ),
+    StepPlan(1, (ROW,), INTS, INTS, INTS, INTS, INTS, INTS, INTS, BOOLS),
+    StepDone(1, INTS, (RowFailed(0, "not a number"),)),
+    StepFailed(1, "out of memory"),
+    ReserveBlocks(2, 1, INTS, INTS, INTS, INTS, INTS, INTS),
+    BlocksReserved(INTS, INTS, INTS, frozen_ints(()), None),
+    AdmitSequence(2, 1, 3, INTS, (b"h" * 16,), 64, 4, 1, INTS, INTS),
+    SequenceAdmitted(Grant.FULL, 16, INTS, INTS, 7),
+    PublishBlocks(2, 1, 2, INTS, INTS, (b"h",), (b"t",)),
+    ReleaseBlocks(2, 1, INTS, INTS),
+    BlocksSettled(3),
+    UnpublishBlocks(2, 1),
+    ResetPrefixCache(),
+    Delta("r1", 0, "text", (1, 2), FinishReason.LENGTH, "stop", Usage(1, 2, 0), None),
+    Finished(1, "r1", FinishReason.STOP, 2, Usage(1, 2, 0), Timings(0.1, None, 0.2, 0.3, 1)),
+]
+
+
+def test_every_member_of_the_union_has_a_sample() -> None:
+    assert {type(sample) for sample in SAMPLES} == set(get_args(Message))
+
+
+@pytest.mark.parametrize("message", SAMPLES, ids=lambda message: type(message).__name__)
+def test_a_message_survives_the_wire(message: Message) -> None:
+    assert same(decode(encode(message)), message)
+
+
+def test_decoded_arrays_are_read_only() -> None:
+    decoded = decode(encode(StepDone(1, INTS)))
+
+    assert isinstance(decoded, StepDone)
+    with pytest.raises(ValueError, match="read-only"):
+        decoded.token_ids[0] = 5
+
+
+def test_messages_with_other_arrays_are_not_the_same() -> None:
+    assert not same(StepDone(1, INTS), StepDone(1, frozen_ints([1, 2, 4])))
+    assert not same(StepDone(1, INTS), StepDone(1, INTS.astype(np.int64)))
+
+
+@settings(max_examples=300, derandomize=True, deadline=None)
+@given(st.binary(max_size=200))
+def test_garbage_is_refused_and_nothing_else_is_raised(data: bytes) -> None:
+    with pytest.raises(DecodeError):
+        decode(data)
+
+
+@pytest.mark.parametrize("message", SAMPLES, ids=lambda message: type(message).__name__)
+def test_a_damaged_frame_gives_a_message_or_a_decode_error(message: Message) -> None:
+    rng = random.Random(0)
+    frame = encode(message)
+    for _ in range(200):
+        damaged = bytearray(frame)
+        damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+        cut = bytes(damaged[: rng.randrange(len(damaged) + 1)])
+        for attempt in (bytes(damaged), cut):
+            try:
+                decode(attempt)
+            except DecodeError:
+                continue
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ["Nobody", []],
+        ["Abort", []],
+        ["Abort", ["one"]],
+        ["Abort", [True]],
+        ["Abort", {"serial": 1}],
+        ["StepDone", [1, [1, 2], []]],
+        ["BlocksSettled", ["soon"]],
+        ["Abort", [1], 2],
+        {"Abort": [1]},
+        17,
+    ],
+)
+def test_a_frame_of_another_form_is_refused(parts: object) -> None:
+    with pytest.raises(DecodeError):
+        decode(msgpack.packb(parts))
+
+
+def test_sampling_that_has_no_meaning_is_refused_on_the_wire_too() -> None:
+    frame = encode(SAMPLES[0]).replace(b"\xcb" + np.float64(0.5).byteswap().tobytes(), b"\xff", 1)
+
+    with pytest.raises(DecodeError, match="top_p"):
+        decode(frame)

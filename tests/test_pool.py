@@ -1,0 +1,463 @@
+"""The block pool by plain calls; every call is followed by check()."""
+
+import random
+
+import pytest
+
+from stepahead.kvpool import BlockHasher, BlockPool
+from stepahead.messages import (
+    NO_INTS,
+    AdmitSequence,
+    BlocksReserved,
+    Grant,
+    Ints,
+    PublishBlocks,
+    ReleaseBlocks,
+    ReserveBlocks,
+    SequenceAdmitted,
+    UnpublishBlocks,
+    frozen_ints,
+)
+
+SIZE = 4
+HASHER = BlockHasher(SIZE, key=b"test")
+
+
+class PoolUser:
+    """Asks a pool the way the Scheduler does, with as few words as a test needs."""
+
+    def __init__(self, num_blocks: int = 8, *, watermark: int = 0, weak_hash: bool = False) -> None:
+        self.pool = BlockPool(num_blocks, SIZE, num_slots=8, watermark=watermark)
+        self.posted = self.done = 0
+        self._weak_hash = weak_hash
+
+    def admit(
+        self,
+        slot: int,
+        tokens: list[int],
+        *,
+        salt: bytes = b"",
+        chunk: int = 1_000,
+        promised: int = 0,
+        seats: int = 0,
+        victims: tuple[int, ...] = (),
+        fences: tuple[int, ...] | None = None,
+    ) -> SequenceAdmitted:
+        token_ids = frozen_ints(tokens)
+        answer = self.pool.admit(
+            AdmitSequence(
+                self.posted,
+                self.done,
+                slot,
+                token_ids,
+                self._hashes(token_ids, salt),
+                chunk,
+                promised,
+                seats,
+                frozen_ints(victims),
+                frozen_ints((0,) * len(victims) if fences is None else fences),
+            )
+        )
+        self.pool.check()
+        return answer
+
+    def publish(self, slot: int, tokens: list[int], *, salt: bytes = b"", step: int = 0) -> None:
+        token_ids = frozen_ints(tokens)
+        hashes = self._hashes(token_ids, salt)
+        pieces = [token_ids[i * SIZE : (i + 1) * SIZE].tobytes() for i in range(len(hashes))]
+        self.pool.publish(
+            PublishBlocks(
+                self.posted,
+                self.done,
+                step,
+                frozen_ints([slot] * len(hashes)),
+                frozen_ints(range(len(hashes))),
+                hashes,
+                tuple(pieces),
+            )
+        )
+        self.pool.check()
+
+    def release(self, slot: int, *, fence: int = 0) -> None:
+        ask = ReleaseBlocks(self.posted, self.done, frozen_ints([slot]), frozen_ints([fence]))
+        self.pool.release(ask)
+        self.pool.check()
+
+    def settle(self, done: int) -> None:
+        self.posted, self.done = max(self.posted, done), done
+        self.pool.release(ReleaseBlocks(self.posted, self.done, NO_INTS, NO_INTS))
+        self.pool.check()
+
+    def grow(
+        self,
+        demands: list[tuple[int, int, int]],
+        victims: list[tuple[int, int, int]] | None = None,
+    ) -> BlocksReserved:
+        """Demands are (slot, blocks, rank), victims (slot, rank, fence), the last rank first."""
+        demand_columns = [frozen_ints(column) for column in zip(*demands, strict=True)]
+        victim_columns = [frozen_ints(column) for column in zip(*(victims or []), strict=True)]
+        slots, wanted, ranks = demand_columns
+        gone, gone_ranks, fences = victim_columns or [NO_INTS, NO_INTS, NO_INTS]
+        answer = self.pool.reserve(
+            ReserveBlocks(self.posted, self.done, slots, wanted, ranks, gone, gone_ranks, fences)
+        )
+        self.pool.check()
+        return answer
+
+    def _hashes(self, token_ids: Ints, salt: bytes) -> tuple[bytes, ...]:
+        hashes = HASHER.chain(token_ids, salt)
+        return (b"same" * 4,) * len(hashes) if self._weak_hash else hashes
+
+
+def tokens(start: int, count: int) -> list[int]:
+    return list(range(start, start + count))
+
+
+def test_a_published_prefix_is_found_by_the_next_sequence() -> None:
+    user = PoolUser()
+    first = user.admit(0, tokens(0, 12))
+    user.publish(0, tokens(0, 12))
+
+    second = user.admit(1, tokens(0, 10))
+
+    assert first.cached_tokens == 0
+    assert second.cached_tokens == 8
+    assert second.block_ids[:2].tolist() == first.block_ids[:2].tolist()
+    assert user.pool.num_held == 4
+
+
+def test_the_last_token_of_a_prompt_is_always_computed() -> None:
+    """Field case 082."""
+    user = PoolUser()
+    user.admit(0, tokens(0, 8))
+    user.publish(0, tokens(0, 8))
+
+    assert user.admit(1, tokens(0, 8)).cached_tokens == 4
+
+
+def test_blocks_of_another_salt_are_not_found() -> None:
+    user = PoolUser()
+    user.admit(0, tokens(0, 8))
+    user.publish(0, tokens(0, 8), salt=b"a")
+
+    assert user.admit(1, tokens(0, 9), salt=b"b").cached_tokens == 0
+    assert user.admit(2, tokens(0, 9), salt=b"a").cached_tokens == 8
+
+
+def test_two_hashers_of_the_same_tokens_disagree() -> None:
+    """Field case 080."""
+    token_ids = frozen_ints(range(8))
+
+    assert BlockHasher(SIZE).chain(token_ids) != BlockHasher(SIZE).chain(token_ids)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "cached_tokens"),
+    [(tokens(50, 9), 0), ([*tokens(4, 4), 1], 0), (tokens(0, 9), 4)],
+)
+def test_equal_hashes_of_different_content_are_no_hit(
+    prompt: list[int], cached_tokens: int
+) -> None:
+    """Field case 079: tokens and what stands before them are compared."""
+    user = PoolUser(16, weak_hash=True)
+    user.admit(0, tokens(0, 4))
+    user.publish(0, tokens(0, 4))
+
+    assert user.admit(1, prompt).cached_tokens == cached_tokens
+
+
+def test_a_repeated_block_is_not_its_own_continuation() -> None:
+    user = PoolUser(16, weak_hash=True)
+    user.admit(0, tokens(0, 4))
+    user.publish(0, tokens(0, 4))
+
+    assert user.admit(1, tokens(0, 4) * 2 + [1]).cached_tokens == 4
+
+
+def test_a_released_block_waits_for_its_fence() -> None:
+    user = PoolUser()
+    user.admit(0, tokens(0, 12))
+    user.posted = 3
+
+    user.release(0, fence=3)
+
+    assert (user.pool.num_free, user.pool.num_due, user.pool.num_held) == (5, 3, 0)
+    user.settle(2)
+    assert user.pool.num_due == 3
+    user.settle(3)
+    assert (user.pool.num_free, user.pool.num_due) == (8, 0)
+
+
+def test_a_shared_block_waits_for_the_latest_of_its_fences() -> None:
+    user = PoolUser()
+    user.admit(0, tokens(0, 5))
+    user.publish(0, tokens(0, 5))
+    user.admit(1, tokens(0, 5))
+    user.posted = 7
+
+    user.release(0, fence=7)
+    user.release(1, fence=3)
+    user.settle(3)
+
+    assert user.pool.num_due == 2  # the shared one, and the tail of slot 0
+
+
+def test_a_due_block_is_found_by_its_content() -> None:
+    user = PoolUser()
+    admitted = user.admit(0, tokens(0, 8))
+    user.publish(0, tokens(0, 8))
+    user.posted = 1
+    user.release(0, fence=1)
+
+    again = user.admit(1, tokens(0, 9))
+
+    assert again.block_ids[:2].tolist() == admitted.block_ids.tolist()
+    assert user.pool.num_due == 0
+
+
+def test_blank_blocks_are_reused_before_cached_ones_and_tails_before_heads() -> None:
+    user = PoolUser(4)
+    first = user.admit(0, tokens(0, 8)).block_ids.tolist()
+    user.publish(0, tokens(0, 8))
+    user.release(0)
+
+    second = user.admit(1, tokens(100, 12)).block_ids.tolist()
+
+    assert set(second[:2]).isdisjoint(first)
+    assert second[2] == first[1]
+    assert user.pool.num_cached == 1
+
+
+def test_growth_takes_from_the_last_in_the_order() -> None:
+    user = PoolUser(4)
+    user.admit(0, tokens(0, 4))
+    user.admit(1, tokens(10, 4))
+    user.admit(2, tokens(20, 8))
+
+    answer = user.grow([(0, 1, 0)], victims=[(2, 2, 0), (1, 1, 0)])
+
+    assert answer.outcomes.tolist() == [Grant.FULL]
+    assert answer.preempted.tolist() == [2]
+
+
+def test_growth_never_takes_from_an_earlier_one() -> None:
+    user = PoolUser(2)
+    user.admit(0, tokens(0, 4))
+    user.admit(1, tokens(10, 4))
+
+    answer = user.grow([(1, 1, 1)], victims=[(0, 0, 0)])
+
+    assert answer.outcomes.tolist() == [Grant.REFUSED]
+    assert answer.preempted.tolist() == []
+
+
+def test_due_blocks_count_before_another_victim_is_taken() -> None:
+    """Rule 9: with steps in flight every victim is fenced; one missing block costs one victim."""
+    user = PoolUser(4)
+    for slot in range(4):
+        user.admit(slot, tokens(10 * slot, 4))
+    user.posted = 2
+    victims = [(3, 3, 2), (2, 2, 2), (1, 1, 2)]
+
+    first = user.grow([(0, 1, 0)], victims)
+    second = user.grow([(0, 1, 0)], victims[1:])
+
+    assert first.preempted.tolist() == [3]
+    assert first.outcomes.tolist() == second.outcomes.tolist() == [Grant.LATER]
+    assert second.preempted.tolist() == []
+    user.settle(2)
+    assert user.grow([(0, 1, 0)], victims[1:]).outcomes.tolist() == [Grant.FULL]
+
+
+def test_two_demands_do_not_wait_for_the_same_due_block() -> None:
+    user = PoolUser(4)
+    for slot in range(4):
+        user.admit(slot, tokens(10 * slot, 4))
+    user.posted = 1
+
+    answer = user.grow([(0, 1, 0), (1, 1, 1)], victims=[(3, 3, 1), (2, 2, 1)])
+
+    assert answer.preempted.tolist() == [3, 2]
+
+
+def test_a_victim_of_an_earlier_demand_gets_nothing_itself() -> None:
+    user = PoolUser(2)
+    user.admit(0, tokens(0, 4))
+    user.admit(1, tokens(10, 4))
+
+    answer = user.grow([(0, 1, 0), (1, 1, 1)], victims=[(1, 1, 0)])
+
+    assert answer.preempted.tolist() == [1]
+    assert answer.granted.tolist() == [1, 0]
+    assert user.pool.table(1) == ()
+
+
+def test_a_chunk_may_be_granted_in_part() -> None:
+    user = PoolUser(3)
+    user.admit(0, tokens(0, 4))
+
+    answer = user.grow([(0, 5, 0)])
+
+    assert answer.outcomes.tolist() == [Grant.PART]
+    assert answer.granted.tolist() == [2]
+
+
+def test_admission_needs_the_whole_prompt_though_it_takes_a_chunk() -> None:
+    user = PoolUser(4)
+    user.admit(0, tokens(0, 4))
+
+    refused = user.admit(1, tokens(10, 16), chunk=4)
+    admitted = user.admit(1, tokens(10, 12), chunk=4)
+
+    assert refused.outcome == Grant.REFUSED
+    assert admitted.outcome == Grant.FULL
+    assert len(admitted.block_ids) == 1
+
+
+def test_admission_leaves_what_was_promised_to_admitted_prefills() -> None:
+    user = PoolUser(4)
+    user.admit(0, tokens(0, 12), chunk=4)
+
+    assert user.admit(1, tokens(10, 8), promised=2).outcome == Grant.REFUSED
+    assert user.admit(1, tokens(10, 4), promised=2).outcome == Grant.FULL
+
+
+def test_the_watermark_is_waived_for_a_sequence_that_is_alone() -> None:
+    user = PoolUser(4, watermark=2)
+
+    alone = user.admit(0, tokens(0, 12))
+    beside = user.admit(1, tokens(10, 4))
+
+    assert alone.outcome == Grant.FULL
+    assert beside.outcome == Grant.REFUSED
+
+
+def test_admission_takes_victims_only_if_together_they_suffice() -> None:
+    user = PoolUser(4)
+    user.admit(0, tokens(0, 4))
+    user.admit(1, tokens(10, 4))
+    user.admit(2, tokens(20, 8))
+
+    refused = user.admit(3, tokens(30, 16), victims=(2, 1))
+    admitted = user.admit(3, tokens(30, 8), victims=(2, 1))
+
+    assert refused.outcome == Grant.REFUSED
+    assert refused.preempted.tolist() == []
+    assert admitted.outcome == Grant.FULL
+    assert admitted.preempted.tolist() == [2]
+
+
+def test_admission_behind_fenced_victims_comes_later_and_holds_nothing() -> None:
+    user = PoolUser(2)
+    user.admit(0, tokens(0, 8))
+    user.posted = 1
+
+    later = user.admit(1, tokens(10, 8), victims=(0,), fences=(1,))
+
+    assert later.outcome == Grant.LATER
+    assert user.pool.num_held == 0
+    user.settle(1)
+    assert user.admit(1, tokens(10, 8)).outcome == Grant.FULL
+
+
+def test_a_seat_is_taken_though_there_are_blocks_enough() -> None:
+    user = PoolUser(8)
+    user.admit(0, tokens(0, 4))
+
+    assert user.admit(1, tokens(10, 4), seats=1, victims=(0,)).preempted.tolist() == [0]
+
+
+def test_blocks_that_a_victim_shares_are_no_gain() -> None:
+    user = PoolUser(4)
+    user.admit(0, tokens(0, 9))
+    user.publish(0, tokens(0, 9))
+    user.admit(1, tokens(0, 9))
+
+    refused = user.admit(2, tokens(50, 12), victims=(1,))
+
+    assert refused.outcome == Grant.REFUSED
+    assert user.pool.table(1) != ()
+
+
+def test_a_failed_step_takes_back_what_it_was_to_write() -> None:
+    user = PoolUser()
+    user.admit(0, tokens(0, 4))
+    user.posted = 1
+    user.publish(0, tokens(0, 4), step=1)
+    user.settle(1)
+    user.admit(1, tokens(10, 4))
+    user.posted = 2
+    user.publish(1, tokens(10, 4), step=2)
+
+    user.pool.unpublish(UnpublishBlocks(2, 1))
+
+    user.pool.check()
+    assert user.admit(2, tokens(0, 5)).cached_tokens == 4
+    assert user.admit(3, tokens(10, 5)).cached_tokens == 0
+
+
+def test_the_pool_names_the_step_it_waits_for() -> None:
+    user = PoolUser()
+    user.admit(0, tokens(0, 4))
+    user.posted = 5
+    user.publish(0, tokens(0, 4), step=4)
+    assert user.pool.next_fence == 4
+    user.settle(4)
+    assert user.pool.next_fence is None
+    user.release(0, fence=5)
+    assert user.pool.next_fence == 5
+
+
+def test_a_cache_reset_forgets_content_but_not_who_holds_blocks() -> None:
+    user = PoolUser()
+    user.admit(0, tokens(0, 8))
+    user.publish(0, tokens(0, 8))
+
+    user.pool.reset_cache()
+
+    user.pool.check()
+    assert user.admit(1, tokens(0, 9)).cached_tokens == 0
+    assert user.pool.num_held == 5
+
+
+def test_blocks_after_forgotten_ones_are_not_published() -> None:
+    user = PoolUser()
+    user.admit(0, tokens(0, 8))
+    user.publish(0, tokens(0, 4))
+    user.pool.reset_cache()
+
+    user.publish(0, tokens(0, 8))  # the first of them is blank now; it is published afresh
+
+    assert user.admit(1, tokens(0, 9)).cached_tokens == 8
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_operations_keep_every_invariant(seed: int) -> None:
+    rng = random.Random(seed)
+    user = PoolUser(rng.choice([6, 12, 30]), watermark=rng.choice([0, 1]))
+    families = [tokens(100 * i, 20) for i in range(3)]
+    held: dict[int, list[int]] = {}
+    for _ in range(200):
+        user.posted += rng.randrange(2)
+        if rng.random() < 0.4:
+            user.settle(rng.randint(user.done, user.posted))
+        slot = rng.randrange(8)
+        if slot in held and rng.random() < 0.5:
+            user.release(slot, fence=rng.randint(max(user.posted - 3, 0), user.posted))
+            del held[slot]
+        elif slot in held:
+            user.publish(slot, held[slot][: len(user.pool.table(slot)) * SIZE], step=user.posted)
+        elif slot not in held:
+            prompt = rng.choice(families)[: rng.randint(1, 20)]
+            victims = tuple(held)[: rng.randrange(3)]
+            answer = user.admit(slot, prompt, victims=victims, fences=(user.posted,) * len(victims))
+            for victim in answer.preempted.tolist():
+                del held[victim]
+            if answer.outcome == Grant.FULL:
+                held[slot] = prompt
+
+    for slot in held:
+        user.release(slot, fence=user.posted)
+    user.settle(user.posted)
+
+    assert user.pool.num_free == user.pool.num_blocks
