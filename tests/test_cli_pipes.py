@@ -162,8 +162,8 @@ def test_the_default_model_continues_a_sentence_in_sensible_english() -> None:
 
 
 def test_the_default_model_answers_a_piped_question() -> None:
-    done = piped("chat", "--temperature", "0", stdin="Say hello\n")
+    done = piped("chat", "--temperature", "0", stdin="What is the capital of France?\n")
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert "hello" in done.stdout.lower()
+    assert "Paris" in done.stdout
     assert not [c for c in done.stdout if c < " " and c != "\n"]
