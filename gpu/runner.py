@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from ..messages import RowFailed, StepDone, StepPlan
-from ..messages.arrays import frozen_ints
+from ..messages.arrays import NO_INTS, Ints, frozen_ints
 from .attention import StepAttention, Workspace
 from .inputs import make_inputs
 from .kv import PagedKV
@@ -30,11 +30,13 @@ class StepRunner:
     def run(self, plan: StepPlan) -> StepDone:
         """Apply the plan, compute its rows, and sample those that sample."""
         self._tables.apply(plan)
+        if not len(plan.slots):
+            return StepDone(plan.step, NO_INTS)
         inputs = make_inputs(plan, self._tables)
         attention = StepAttention(inputs, self._kv, self._workspace)
         logits = self._model.forward(inputs, attention)
         if not len(logits):
-            return StepDone(plan.step, frozen_ints(()))
+            return StepDone(plan.step, NO_INTS)
         slots = plan.slots[plan.samples]
         positions = (plan.starts + plan.lengths)[plan.samples]
         token_ids = sample(logits, SamplingRows.of(self._tables, slots, positions))
@@ -42,7 +44,7 @@ class StepRunner:
         return StepDone(plan.step, frozen_ints(token_ids), _failures(plan, token_ids))
 
 
-def _failures(plan: StepPlan, token_ids: np.ndarray) -> tuple[RowFailed, ...]:
+def _failures(plan: StepPlan, token_ids: Ints) -> tuple[RowFailed, ...]:
     if (token_ids >= 0).all():
         return ()
     rows = np.flatnonzero(plan.samples)[token_ids < 0].tolist()

@@ -47,10 +47,10 @@ def resolve_model(name: str | Path) -> Path:
     An existing path comes first, then a known short name, then a hub id: the local cache, then a
     download. Raises ModelError when nothing fits.
     """
-    path = Path(name).expanduser()
-    if path.exists():
-        return _check_path(path)
     text = str(name)
+    path = Path(name).expanduser()
+    if text and path.exists():
+        return _check_path(path)
     for known in _KNOWN:
         if text == known.name:
             return _find_known(known)

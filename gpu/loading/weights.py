@@ -47,9 +47,9 @@ class Weights:
         self._left.discard(name)
         return tensor
 
-    def ignore(self, name: str) -> None:
-        """Leave out a tensor that may be in the files and is not needed."""
-        self._left.discard(name)
+    def __contains__(self, name: str) -> bool:
+        """Whether the files hold this tensor and nobody has taken it."""
+        return name in self._left
 
     def finish(self) -> None:
         """Raise ModelError when the files hold tensors that the model has no place for."""

@@ -32,7 +32,7 @@ class ModelConfig:
     output_bias: bool  # of attention
     mlp_bias: bool
     qk_norm: bool
-    tied_embeddings: bool  # the head is the embedding; a separate head in the files is ignored
+    tied_embeddings: bool  # the head is the embedding, where the files hold no other
     windows: tuple[int | None, ...]  # per layer: positions a token sees
     eos_token_ids: frozenset[int]
 

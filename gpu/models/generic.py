@@ -52,13 +52,14 @@ def load_generic(folder: Path, fields: Fields, dtype: torch.dtype) -> Any:
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
         refuse_unsupported(config, str(folder))
-        with _no_progress_bar():
+        with _quiet():
             model, report = AutoModelForCausalLM.from_pretrained(
                 folder,
                 config=config,
                 dtype=dtype,
                 attn_implementation=ATTENTION_NAME,
                 local_files_only=True,
+                ignore_mismatched_sizes=True,  # they are in the report, and refused below
                 output_loading_info=True,
             )
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
@@ -66,7 +67,7 @@ def load_generic(folder: Path, fields: Fields, dtype: torch.dtype) -> Any:
         raise ModelError(f"{folder}: model type {kind!r} cannot be loaded: {error}") from error
     for fault in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if report.get(fault):
-            names = ", ".join(sorted(map(str, report[fault]))[:5])
+            names = ", ".join(sorted(str(name) for name in report[fault])[:5])
             raise ModelError(f"{folder} has {fault.split('_')[0]} tensors: {names}")
     return model.eval()
 
@@ -174,13 +175,16 @@ def _paged_attention(
 
 
 @contextmanager
-def _no_progress_bar() -> Iterator[None]:
+def _quiet() -> Iterator[None]:
+    """No progress bars and reports: what is wrong is raised. Restores what was set before."""
     from transformers.utils import logging
 
-    was_enabled = logging.is_progress_bar_enabled()
+    had_bars, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
+    logging.set_verbosity(logging.CRITICAL)
     try:
         yield
     finally:
-        if was_enabled:
+        logging.set_verbosity(verbosity)
+        if had_bars:
             logging.enable_progress_bar()

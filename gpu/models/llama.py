@@ -43,14 +43,17 @@ class LlamaDecoder:
         )
         self._layers = [_load_layer(config, weights, n) for n in range(config.num_layers)]
         self._norm = RmsNorm(weights.take("model.norm.weight", config.hidden_size), config.rms_eps)
-        if config.tied_embeddings:
-            weights.ignore("lm_head.weight")
-            head = self._embedding
-        else:
-            head = weights.take("lm_head.weight", config.vocab_size, config.hidden_size)
+        self._head = Linear(self._take_head(weights))
         weights.finish()
-        self._head = Linear(head)
         self._cos, self._sin = config.rope.tables(config.head_dim, max_model_len, dtype)
+
+    def _take_head(self, weights: Weights) -> Tensor:
+        """The output matrix. A tied model shares its embedding, unless its files hold a head that
+        differs: then that one counts, as it does in transformers."""
+        config = self._config
+        if config.tied_embeddings and "lm_head.weight" not in weights:
+            return self._embedding
+        return weights.take("lm_head.weight", config.vocab_size, config.hidden_size)
 
     def forward(self, inputs: StepInputs, attention: StepAttention) -> Tensor:
         """Logits of each row that samples.  # [num_samples, vocab]"""

@@ -1,0 +1,226 @@
+"""The sampler against a float64 reference, and what must not change its draws."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from stepahead.gpu.noise import gumbel, noise_bits, row_keys
+from stepahead.gpu.sampling import SamplingRows, sample
+
+VOCAB = 40
+
+
+def make_rows(count: int, **columns: Any) -> SamplingRows:
+    """Rows at temperature 1 with seed 0 and positions 0, 1, 2, …; `columns` are per row or one."""
+    defaults: dict[str, Any] = {
+        "temperature": (1.0, np.float32),
+        "top_k": (0, np.int32),
+        "top_p": (1.0, np.float32),
+        "min_p": (0.0, np.float32),
+        "seed": (0, np.int64),
+        "positions": (np.arange(count), np.int32),
+    }
+    banned = columns.pop("banned_ids", ((),) * count)
+    arrays = {
+        name: np.broadcast_to(np.asarray(columns.get(name, value), dtype=kind), (count,)).copy()
+        for name, (value, kind) in defaults.items()
+    }
+    return SamplingRows(**arrays, banned_ids=tuple(banned))
+
+
+def make_logits(count: int, vocab: int = VOCAB, seed: int = 0) -> torch.Tensor:
+    return torch.from_numpy(
+        np.random.default_rng(seed).normal(0, 2, (count, vocab)).astype(np.float32)
+    )
+
+
+def reference_probabilities(
+    logits: NDArray[np.float32], temperature: float, top_k: int, top_p: float, min_p: float
+) -> NDArray[np.float64]:
+    """By the definition, in float64: temperature, top-k, top-p, min-p."""
+    scaled = logits.astype(np.float64) / temperature
+    order = np.argsort(-scaled)
+    keep = np.ones(len(scaled), dtype=bool)
+    if top_k:
+        keep[order[top_k:]] = False
+    probabilities = np.where(keep, np.exp(scaled - scaled.max()), 0)
+    probabilities /= probabilities.sum()
+    likelier = np.cumsum(probabilities[order]) - probabilities[order]
+    keep[order[likelier >= top_p]] = False
+    keep &= np.exp(scaled - scaled.max()) >= min_p
+    kept: NDArray[np.float64] = np.where(keep, probabilities, 0)
+    return kept / kept.sum()
+
+
+@pytest.mark.parametrize(
+    ("temperature", "top_k", "top_p", "min_p"),
+    [
+        (1.0, 0, 1.0, 0.0),
+        (0.5, 0, 1.0, 0.0),
+        (2.0, 5, 1.0, 0.0),
+        (1.0, 0, 0.8, 0.0),
+        (1.0, 10, 0.7, 0.0),
+        (1.0, 0, 1.0, 0.1),
+        (1.5, 20, 0.95, 0.02),
+    ],
+)
+def test_tokens_are_drawn_with_the_reference_probabilities(
+    temperature: float, top_k: int, top_p: float, min_p: float
+) -> None:
+    count = 20_000
+    logits = make_logits(1)
+    expected = count * reference_probabilities(logits[0].numpy(), temperature, top_k, top_p, min_p)
+
+    rows = make_rows(count, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=9)
+    drawn = np.bincount(sample(logits.repeat(count, 1), rows), minlength=VOCAB)
+
+    assert drawn[expected == 0].sum() == 0
+    common = expected >= 5
+    chi_square = ((drawn - expected)[common] ** 2 / expected[common]).sum()
+    freedom = common.sum() - 1
+    assert chi_square < freedom + 4.5 * np.sqrt(2 * freedom) + 5
+
+
+@pytest.mark.parametrize("top_p", [0.3, 0.9, 0.999])
+@pytest.mark.parametrize("top_k", [0, 300, 600])
+def test_what_is_kept_of_a_large_vocabulary_is_exact(top_k: int, top_p: float) -> None:
+    count = 400
+    logits = make_logits(1, vocab=2000) * 0.4  # flat: more tokens than the first look sees
+    allowed = reference_probabilities(logits[0].numpy(), 1.0, top_k, top_p, 0.0) > 0
+
+    rows = make_rows(count, top_k=top_k, top_p=top_p)
+    drawn = sample(logits.repeat(count, 1), rows)
+
+    # One token at the edge of top-p may fall either way by rounding.
+    assert (~allowed[drawn]).sum() <= 1
+    assert len(set(drawn.tolist())) > 0.2 * min(allowed.sum(), count)
+
+
+def test_temperature_zero_takes_the_likeliest() -> None:
+    logits = make_logits(8)
+
+    drawn = sample(logits.clone(), make_rows(8, temperature=0.0))
+
+    assert drawn.tolist() == logits.argmax(dim=-1).tolist()
+
+
+@pytest.mark.parametrize("temperature", [1e-4, 1e-12, 1e-38])
+def test_a_tiny_temperature_is_greedy(temperature: float) -> None:
+    logits = make_logits(8) * 100
+
+    drawn = sample(logits.clone(), make_rows(8, temperature=temperature))
+
+    assert drawn.tolist() == logits.argmax(dim=-1).tolist()
+
+
+@pytest.mark.parametrize("top_k", [0, VOCAB, 10**7])
+def test_a_top_k_of_the_whole_vocabulary_or_more_is_off(top_k: int) -> None:
+    logits = make_logits(64)
+
+    drawn = sample(logits.clone(), make_rows(64, top_k=top_k))
+
+    assert drawn.tolist() == sample(logits.clone(), make_rows(64)).tolist()
+
+
+def test_a_draw_does_not_depend_on_the_batch() -> None:
+    logits = make_logits(16)
+    columns = {
+        "temperature": np.linspace(0, 2, 16),
+        "top_k": np.arange(16) % 5,
+        "top_p": np.linspace(0.4, 1, 16),
+        "min_p": np.linspace(0, 0.1, 16),
+        "seed": np.arange(16),
+        "positions": np.arange(16) * 3,
+    }
+    together = sample(logits.clone(), make_rows(16, **columns))
+
+    alone = [
+        int(sample(logits[[r]].clone(), make_rows(1, **{k: v[r] for k, v in columns.items()}))[0])
+        for r in range(16)
+    ]
+
+    assert together.tolist() == alone
+
+
+def test_seeds_and_positions_give_different_draws() -> None:
+    logits = torch.zeros(200, VOCAB)
+
+    by_position = sample(logits.clone(), make_rows(200))
+    by_seed = sample(logits.clone(), make_rows(200, seed=np.arange(200), positions=0))
+    high_seed = sample(logits.clone(), make_rows(200, seed=np.arange(200) << 32, positions=0))
+
+    assert len(set(by_position.tolist())) > 30
+    assert len(set(by_seed.tolist())) > 30
+    assert len(set(high_seed.tolist())) > 30
+
+
+def test_banned_ids_are_never_drawn() -> None:
+    logits = torch.zeros(500, 4)
+
+    drawn = sample(logits, make_rows(500, banned_ids=((0, 2),) * 500))
+
+    assert set(drawn.tolist()) == {1, 3}
+
+
+def test_banned_ids_bind_greedy_rows() -> None:
+    logits = torch.tensor([[5.0, 4.0, 3.0], [5.0, 4.0, 3.0]])
+
+    drawn = sample(logits, make_rows(2, temperature=0.0, banned_ids=((0,), ())))
+
+    assert drawn.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
+def test_a_row_that_is_not_numbers_fails_alone(poison: float) -> None:
+    logits = make_logits(3)
+    clean = sample(logits.clone(), make_rows(3))
+    logits[1, 7] = poison
+
+    drawn = sample(logits, make_rows(3))
+
+    assert drawn.tolist() == [clean[0], -1, clean[2]]
+
+
+def test_bfloat16_logits_are_sampled() -> None:
+    logits = make_logits(8).bfloat16()
+
+    drawn = sample(logits.clone(), make_rows(8, top_k=1))
+
+    assert (logits.gather(1, torch.from_numpy(drawn).long()[:, None])[:, 0] == logits.amax(1)).all()
+
+
+def test_noise_is_the_documented_function_of_its_words() -> None:
+    def mix(x: int) -> int:
+        x ^= x >> 16
+        x = x * 0x7FEB352D & 0xFFFFFFFF
+        x ^= x >> 15
+        x = x * 0x846CA68B & 0xFFFFFFFF
+        return x ^ x >> 16
+
+    seed, position, token = 0x123456789ABCDEF, 77, 1234
+    low, high = seed & 0xFFFFFFFF, seed >> 32
+    first = mix(mix(mix(mix(low) ^ high) ^ 2) ^ position)
+    second = mix(mix(mix(position ^ 0x9E3779B9) ^ low) ^ (high + 2))
+
+    key0, key1 = row_keys(np.array([seed]), np.array([position]), index=2)
+    bits = noise_bits(key0[0], key1[0], np.array([token], dtype=np.uint32))
+
+    assert (int(key0[0]), int(key1[0])) == (first, second)
+    assert int(bits[0]) == mix(mix(token ^ first) ^ second)
+
+
+def test_noise_is_standard_gumbel_without_nan() -> None:
+    key0, key1 = row_keys(np.array([5]), np.array([1]))
+    words = noise_bits(key0[0], key1[0], np.arange(1_000_000, dtype=np.uint32))
+    edges = gumbel(np.array([0, 2**32 - 1], dtype=np.uint32))
+
+    noise = gumbel(words)
+
+    assert abs(noise.mean() - 0.5772) < 0.01
+    assert abs(noise.var() - np.pi**2 / 6) < 0.02
+    assert edges[0] > 20
+    assert edges[1] == -np.inf
+    assert not np.isnan(noise).any()
