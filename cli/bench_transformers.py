@@ -46,14 +46,27 @@ def _without_memory(line: dict[str, object]) -> dict[str, object]:
 def _load(path: Path, dtype: str) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
-    from transformers.utils.quantization_config import GgufConfig
 
-    options: dict[str, Any] = {"dtype": getattr(torch, dtype)}
     if path.is_file():
-        options |= {"gguf_file": path.name, "quantization_config": GgufConfig(dequantize=True)}
-    folder = path.parent if path.is_file() else path
-    model = AutoModelForCausalLM.from_pretrained(folder, **options).eval()
+        model = _from_gguf(path, getattr(torch, dtype))
+    else:
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype)).eval()
     model.generation_config.eos_token_id = None
+    return model
+
+
+def _from_gguf(path: Path, dtype: Any) -> Any:
+    """The model of transformers with the file's weights in full, and attention of its own."""
+    from ..gpu.loading.gguf_file import GgufFile
+    from ..gpu.loading.gguf_weights import GgufWeights
+    from ..gpu.models.generic_gguf import load_generic_gguf
+    from ..gpu.models.gguf_config import config_of_gguf
+
+    file = GgufFile(path)
+    config = config_of_gguf(file)
+    weights = GgufWeights(file, config.head_dim)
+    model = load_generic_gguf(config, weights, dtype, config.context_length)
+    model.set_attn_implementation("sdpa")
     return model
 
 
