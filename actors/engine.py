@@ -67,7 +67,6 @@ class Engine:
         self._backend: Backend | None = None
         self._wiring: Wiring | None = None
         self._task: asyncio.Task[None] | None = None
-        self._scope = anyio.CancelScope()
         self._dead: EngineDead | None = None
         self._closing: asyncio.Task[None] | None = None
 
@@ -104,20 +103,19 @@ class Engine:
         await asyncio.shield(self._closing)
 
     async def _close(self, backend: Backend) -> None:
-        self._scope.cancel()
         if self._task is not None:
-            await self._task
-        await anyio.to_thread.run_sync(backend.device.close)
+            self._task.cancel()
+            await asyncio.wait({self._task})
+        await self._offload(backend.device.close)
 
     async def _run(self, wiring: Wiring, ready: asyncio.Event) -> None:
         """The one task that owns the actors: they start in order and die together."""
         failure = EngineDead("the engine was closed")
         try:
-            with self._scope:
-                async with anyio.create_task_group() as group:
-                    for actor in wiring.actors:
-                        await group.start(actor.run, name=type(actor).__name__)
-                    ready.set()
+            async with anyio.create_task_group() as group:
+                for actor in wiring.actors:
+                    await group.start(actor.run, name=type(actor).__name__)
+                ready.set()
         except Exception as error:
             cause = _first_cause(error)
             failure = EngineDead(f"an actor failed: {type(cause).__name__}: {cause}")

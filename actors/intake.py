@@ -213,14 +213,23 @@ class Intake:
             )
 
     def _checked_ids(self, prompt: Sequence[int]) -> Sequence[int]:
+        if not isinstance(prompt, (Sequence, np.ndarray)) or isinstance(prompt, bytes):
+            raise RequestRejected(
+                f"the prompt is {_short(prompt)}; it must be text or a sequence of token ids"
+            )
         vocab_size = self._facts.vocab_size
         for token_id in prompt:
             is_id = isinstance(token_id, (int, np.integer)) and not isinstance(token_id, bool)
             if not is_id or not 0 <= token_id < vocab_size:
                 raise RequestRejected(
-                    f"the prompt holds {token_id!r}; token ids go from 0 to {vocab_size - 1}"
+                    f"the prompt holds {_short(token_id)}; token ids go from 0 to {vocab_size - 1}"
                 )
         return prompt
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _after(now_ns: int, seconds: float | None) -> int | None:

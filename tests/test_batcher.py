@@ -181,8 +181,8 @@ def test_a_preempted_sequence_is_not_resumed_while_a_step_mentions_it() -> None:
     world = World(limits=make_limits(max_model_len=60, steps_in_flight=3), num_blocks=10)
     world.request(0, words(0, 20), max_tokens=20)
     world.request(1, words(50, 17), max_tokens=20)
-    while not world.preemptions:
-        if world.plan() is None:
+    while (plan := world.plan()) is not None or not world.preemptions:
+        if plan is None:
             world.complete()
     slot = world.batcher._roster.get(1).slot  # type: ignore[union-attr]  # it is live
     mentions = [plan.step for plan in world.plans if slot in plan.slots.tolist()]

@@ -1,0 +1,85 @@
+"""Builders for tests of the whole engine in virtual time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from stepahead import Engine, EngineConfig
+from stepahead.actors.backend import Backend
+from stepahead.actors.text.toy import ToyTokenizer
+from stepahead.gpu.device import Device, DeviceFacts
+from stepahead.gpu.oracle import Oracle
+from stepahead.gpu.simulated import SimulatedDevice, StepTime
+from stepahead.messages import SamplingParams
+
+T = TypeVar("T")
+STEP = StepTime(overhead_s=0.010, weight_bytes=0, kv_bytes_per_token=0, flops_per_token=0)
+"""Every step takes 10 ms of virtual time."""
+
+
+async def inline(function: Callable[[], T]) -> T:
+    """An offload for simulations: it runs where it is called."""
+    return function()
+
+
+def make_config(**options: object) -> EngineConfig:
+    defaults: dict[str, object] = {
+        "device": "simulated",
+        "block_size": 4,
+        "num_blocks": 256,
+        "max_model_len": 256,
+        "max_num_seqs": 8,
+        "max_num_batched_tokens": 64,
+    }
+    return EngineConfig(**{**defaults, **options})  # type: ignore[arg-type]  # passed on
+
+
+def make_facts(config: EngineConfig) -> DeviceFacts:
+    assert config.num_blocks is not None
+    assert config.max_model_len is not None
+    tokenizer = ToyTokenizer()
+    return DeviceFacts(
+        model="oracle",
+        device="simulated",
+        dtype="none",
+        vocab_size=tokenizer.vocab_size,
+        max_model_len=min(config.max_model_len, config.num_blocks * config.block_size),
+        block_size=config.block_size,
+        num_blocks=config.num_blocks,
+        eos_token_ids=tokenizer.eos_token_ids,
+    )
+
+
+def make_device(config: EngineConfig, *, oracle: Oracle | None = None) -> SimulatedDevice:
+    return SimulatedDevice(
+        make_facts(config),
+        2 * config.max_num_seqs,
+        asyncio.get_running_loop().call_later,
+        oracle=oracle,
+        step_time=STEP,
+    )
+
+
+def make_engine(
+    *, oracle: Oracle | None = None, device: Device | None = None, **options: object
+) -> Engine:
+    """An engine on the simulated device; call it inside a running loop."""
+    config = make_config(**options)
+    backend = Backend(
+        device or make_device(config, oracle=oracle), ToyTokenizer(), SamplingParams()
+    )
+    return Engine(config, backend=backend, offload=inline)
+
+
+async def settle(engine: Engine, steps: int = 1) -> None:
+    """Let virtual time pass for some steps."""
+    await asyncio.sleep(0.0101 * steps)
+
+
+def is_empty(engine: Engine) -> bool:
+    """Whether nothing is live and every block is free."""
+    stats = engine.stats()
+    return stats.running == stats.waiting == 0 and stats.blocks_free == stats.blocks_total
+
+
+Scenario = Callable[[], Awaitable[None]]
