@@ -143,11 +143,16 @@ def open_cpu_device(options: DeviceOptions, post: Post) -> CpuDevice:
         context_length=model.context_length,
         position_bytes=bytes_per_position(model.layers, dtype),
     )
-    with torch.inference_mode():
-        decoder = model.build(pool.max_model_len)
     kv = PagedKV(
         model.layers, num_blocks=pool.num_blocks, block_size=options.block_size, dtype=dtype
     )
+    touching = threading.Thread(target=kv.touch, name="stepahead-touch", daemon=True)
+    touching.start()
+    try:
+        with torch.inference_mode():
+            decoder = model.build(pool.max_model_len)
+    finally:
+        touching.join()
     tables = SlotTables(options.num_slots, pool.max_model_len, options.block_size)
     facts = DeviceFacts(
         model=Path(options.model).name,

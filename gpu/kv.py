@@ -52,6 +52,12 @@ class PagedKV:
             self.keys.append(_zeros((num_rows, layer.num_heads, layer.key_dim), dtype))
             self.values.append(_zeros((num_rows, layer.num_heads, layer.value_dim), dtype))
 
+    def touch(self) -> None:
+        """Have the system map the first pages of every layer in; the first prompt need not wait
+        for them. Changes nothing else, and may run beside the loading of weights."""
+        for memory in (*self.keys, *self.values):
+            memory[:1].zero_()
+
     def write(self, layer: int, rows: Tensor, key: Tensor, value: Tensor) -> None:
         """Store `key` and `value` [num_tokens, kv_heads, dim] at `rows` [num_tokens]."""
         self.keys[layer].index_copy_(0, rows, key)

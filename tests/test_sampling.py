@@ -52,7 +52,8 @@ def reference_probabilities(
     keep[order[likelier >= top_p]] = False
     keep &= np.exp(scaled - scaled.max()) >= min_p
     kept: NDArray[np.float64] = np.where(keep, probabilities, 0)
-    return kept / kept.sum()
+    kept /= kept.sum()
+    return kept
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ _SCALARS = {  # value type: struct format
     12: "<d",
 }  # fmt: skip
 _MAX_DIMS = 8
+_PIECE = 32_768  # values dequantised at a time; torch copies that many on one thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,14 @@ class GgufTensor:
     def load(self) -> Floats:
         """The values as float32 in `shape`; quantised types are dequantised."""
         return dequantise(self.data, self.type_id).reshape(self.shape)
+
+    def pieces(self) -> Iterator[Floats]:
+        """The values in order, flat, in pieces that stay in the processor's cache: the way to
+        read a tensor whose values are converted and copied elsewhere at once."""
+        layout = layout_of(self.type_id)
+        step = _PIECE // layout.num_values * layout.num_bytes
+        for begin in range(0, len(self.data), step):
+            yield dequantise(self.data[begin : begin + step], self.type_id)
 
 
 class GgufFile:

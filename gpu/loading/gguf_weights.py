@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from .dequantise import Floats
 from .gguf_file import GgufFile
 
 _OUTSIDE = {
@@ -46,12 +47,27 @@ class GgufWeights:
     def names(self) -> Iterable[str]:
         return self._tensors
 
-    def load(self, name: str, dtype: torch.dtype) -> Tensor:
-        values = self._tensors[name].load()
-        tensor = torch.from_numpy(values if values.flags.writeable else values.copy()).to(dtype)
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._tensors[name].shape
+
+    def read(self, name: str, out: Tensor) -> None:
         if self._interleaved and _ROTATED.search(name):
-            return _halves_apart(tensor, self._head_dim)
-        return tensor
+            rows = torch.empty_like(out)
+            self._copy(name, rows)
+            out.copy_(_halves_apart(rows, self._head_dim))
+        else:
+            self._copy(name, out)
+
+    def _copy(self, name: str, out: Tensor) -> None:
+        flat, begin = out.view(-1), 0
+        for piece in self._tensors[name].pieces():
+            flat[begin : begin + len(piece)].copy_(_as_tensor(piece))
+            begin += len(piece)
+
+
+def _as_tensor(values: Floats) -> Tensor:
+    """Values of the mapped file itself are read-only, which torch would warn about."""
+    return torch.from_numpy(values if values.flags.writeable else values.copy())
 
 
 def _hf_name(name: str) -> str:

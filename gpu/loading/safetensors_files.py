@@ -34,7 +34,10 @@ class SafetensorsFiles:
     def names(self) -> Iterable[str]:
         return (name for name in self._files if not name.endswith(_BUFFERS))
 
-    def load(self, name: str, dtype: torch.dtype) -> Tensor:
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self._files[name].get_slice(name).get_shape())
+
+    def read(self, name: str, out: Tensor) -> None:
         try:
             tensor: Tensor = self._files[name].get_tensor(name)
         except SafetensorError as error:
@@ -44,7 +47,7 @@ class SafetensorsFiles:
                 f"{self.source}: tensor {name} has type {tensor.dtype}; quantised checkpoints of "
                 f"this kind cannot be run"
             )
-        return tensor.to(dtype)
+        out.copy_(tensor)
 
 
 def _weight_files(folder: Path) -> dict[Path, set[str]]:

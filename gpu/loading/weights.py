@@ -4,7 +4,7 @@ Whatever is missing, misshapen or left over is an error that names it, so that n
 weights that were never read.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 import torch
@@ -23,7 +23,11 @@ class WeightSource(Protocol):
 
     def names(self) -> Iterable[str]: ...
 
-    def load(self, name: str, dtype: torch.dtype) -> Tensor: ...
+    def shape(self, name: str) -> tuple[int, ...]: ...
+
+    def read(self, name: str, out: Tensor) -> None:
+        """Fill `out`, which has the tensor's shape and the wanted dtype."""
+        ...
 
 
 class Weights:
@@ -36,16 +40,30 @@ class Weights:
 
     def take(self, name: str, *shape: int) -> Tensor:
         """The tensor in the wanted dtype. Raises ModelError when it is missing or misshapen."""
+        out = torch.empty(shape, dtype=self._dtype)
+        self._read(name, out)
+        return out
+
+    def take_joined(self, sizes: Mapping[str, int], *rest: int) -> Tensor:
+        """Several tensors [size, *rest] below one another, read straight to their places."""
+        out = torch.empty((sum(sizes.values()), *rest), dtype=self._dtype)
+        begin = 0
+        for name, size in sizes.items():
+            self._read(name, out[begin : begin + size])
+            begin += size
+        return out
+
+    def _read(self, name: str, out: Tensor) -> None:
         if name not in self._left:
             raise ModelError(f"{self._source.source} lacks tensor {name}")
-        tensor = self._source.load(name, self._dtype)
-        if tuple(tensor.shape) != shape:
+        shape = self._source.shape(name)
+        if shape != tuple(out.shape):
             raise ModelError(
-                f"{self._source.source}: tensor {name} has shape {list(tensor.shape)}; "
-                f"the configuration says {list(shape)}"
+                f"{self._source.source}: tensor {name} has shape {list(shape)}; "
+                f"the configuration says {list(out.shape)}"
             )
+        self._source.read(name, out)
         self._left.discard(name)
-        return tensor
 
     def __contains__(self, name: str) -> bool:
         """Whether the files hold this tensor and nobody has taken it."""

@@ -101,9 +101,12 @@ def _load_layer(config: ModelConfig, weights: Weights, number: int) -> _Layer:
     inner = config.intermediate_size
 
     def fused(names: dict[str, int], has_bias: bool) -> Linear:
-        parts = [weights.take(f"{prefix}{n}.weight", size, hidden) for n, size in names.items()]
-        bias = [weights.take(f"{prefix}{n}.bias", size) for n, size in names.items() if has_bias]
-        return Linear(torch.cat(parts), torch.cat(bias) if bias else None)
+        weight = weights.take_joined({f"{prefix}{n}.weight": k for n, k in names.items()}, hidden)
+        if not has_bias:
+            return Linear(weight)
+        return Linear(
+            weight, weights.take_joined({f"{prefix}{n}.bias": k for n, k in names.items()})
+        )
 
     def single(name: str, inputs: int, has_bias: bool) -> Linear:
         weight = weights.take(f"{prefix}{name}.weight", hidden, inputs)
