@@ -11,10 +11,10 @@ from importlib import import_module
 import click
 
 from .. import __version__
-from .mistake import Interrupted
+from .mistake import INTERRUPTED, Interrupted
 from .output import ReaderGone, drop_stdout
 
-DONE, FAULT, MISTAKE, INTERRUPTED = 0, 1, 2, 130
+DONE, FAULT, MISTAKE = 0, 1, 2
 
 _COMMANDS = ("chat", "generate", "bench", "models")
 

@@ -2,6 +2,8 @@
 
 import click
 
+INTERRUPTED = 130  # the exit code
+
 
 class Mistake(click.ClickException):
     """Raised when a command was given something it cannot work with."""

@@ -2,13 +2,14 @@
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..actors.config import EngineConfig
-from .mistake import Interrupted
+from .mistake import INTERRUPTED, Interrupted
 from .output import is_plain, is_terminal
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(main)
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # impatience must not end in a traceback
         raise Interrupted from None
 
 
@@ -39,7 +41,7 @@ async def running_engine(config: EngineConfig) -> AsyncIterator["Engine"]:
     """An engine for the length of the block; a terminal is told that the model loads."""
     _quieten_libraries()
     async with AsyncExitStack() as stack:
-        with progress(f"loading {config.model}"):
+        with progress(f"loading {config.model}") as hide, _interruption_ends_all(hide):
             from ..actors.engine import Engine
 
             engine = await stack.enter_async_context(Engine(config))
@@ -54,15 +56,30 @@ def _quieten_libraries() -> None:
 
 
 @contextmanager
-def progress(what: str) -> Iterator[None]:
-    """Say on a terminal what takes long, for the length of the block."""
-    if not is_terminal(sys.stderr):
+def _interruption_ends_all(hide: Callable[[], None]) -> Iterator[None]:
+    """Let SIGINT end the process at once: a thread that loads a model cannot be told to stop."""
+
+    def leave(*_: object) -> None:
+        hide()
+        os._exit(INTERRUPTED)
+
+    before = signal.signal(signal.SIGINT, leave)
+    try:
         yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[], None]]:
+    """Say on a terminal what takes long, for the length of the block; yields what hides it."""
+    if not is_terminal(sys.stderr):
+        yield lambda: None
     elif is_plain():
         print(f"{what} ...", file=sys.stderr, flush=True)
-        yield
+        yield lambda: None
     else:
         from rich.console import Console
 
-        with Console(stderr=True, highlight=False).status(what):
-            yield
+        with Console(stderr=True, highlight=False).status(what) as status:
+            yield status.stop

@@ -193,6 +193,15 @@ def test_what_is_typed_during_an_answer_waits_for_the_prompt(model: Terminal) ->
     model.wait_for(READY)
 
 
+def test_ctrl_c_while_the_model_loads_leaves_at_once(tmp_path: Path) -> None:
+    with Terminal("chat", env=environment(tmp_path)) as loading:
+        loading.wait_for("loading")
+        loading.send("\x03")
+
+        assert loading.exit_code() == 130
+        assert "Traceback" not in loading.shown
+
+
 def test_ctrl_c_at_the_empty_prompt_says_how_to_leave(chat: Terminal) -> None:
     chat.send("\x03")
     chat.wait_for("Ctrl-D or /exit leaves.")
