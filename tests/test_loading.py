@@ -2,6 +2,8 @@
 
 import json
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -321,3 +323,13 @@ def test_a_configuration_that_is_none_is_refused(content: str, tmp_path: Path) -
 
     with pytest.raises(ModelError):
         open_folder(folder)
+
+
+def test_finding_and_reading_a_gguf_loads_neither_torch_nor_transformers() -> None:
+    code = (
+        "import sys, stepahead.gpu.loading.resolve, stepahead.gpu.loading.gguf_file, "
+        "stepahead.gpu.slots, stepahead.gpu.device, stepahead.gpu.options; "
+        "sys.exit(bool({'torch', 'transformers'} & set(sys.modules)))"
+    )
+
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
