@@ -86,8 +86,7 @@ class RandomLife:
                 assert is_timed or request.serial in self.given_up
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_everybody_gets_exactly_their_own_tokens_and_every_block_comes_back(seed: int) -> None:
+def live_and_check(seed: int) -> None:
     life = RandomLife(seed)
     for _ in range(250):
         life.prod()
@@ -97,6 +96,11 @@ def test_everybody_gets_exactly_their_own_tokens_and_every_block_comes_back(seed
 
     life.assert_everybody_got_their_own()
     life.world.assert_is_empty()
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_everybody_gets_exactly_their_own_tokens_and_every_block_comes_back(seed: int) -> None:
+    live_and_check(seed)  # asserts
 
 
 def test_random_lives_are_rough_enough_to_preempt() -> None:
