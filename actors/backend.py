@@ -32,16 +32,19 @@ async def open_backend(config: EngineConfig, num_slots: int) -> Backend:
     if config.device == "simulated":
         return simulated_backend(config, num_slots, loop)
     path = await anyio.to_thread.run_sync(_resolve, config.model)
+    opened: list[Device] = []  # so that it is closed also if this task is cancelled meanwhile
+
+    def open_device() -> None:
+        opened.append(_open_device(config, path, num_slots, loop))
+
     tokenizing = asyncio.ensure_future(anyio.to_thread.run_sync(_load_tokenizer, path))
     try:
-        device = await anyio.to_thread.run_sync(_open_device, config, path, num_slots, loop)
+        await anyio.to_thread.run_sync(open_device)
+        return Backend(opened[0], await tokenizing, recommended_params(config.model, path))
     except BaseException:
         tokenizing.cancel()
-        raise
-    try:
-        return Backend(device, await tokenizing, recommended_params(config.model, path))
-    except BaseException:
-        device.close()
+        for device in opened:
+            device.close()
         raise
 
 

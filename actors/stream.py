@@ -1,6 +1,8 @@
 """DeltaStream: what a caller iterates. It begins its request when it is first awaited."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import Self
 
 from ..messages import Delta, FinishReason, Output, RequestFailed, Result
@@ -17,6 +19,7 @@ class DeltaStream(AsyncIterator[Delta]):
         self._abandon = abandon
         self._stream: OutputStream | None = None
         self._is_over = False
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def __aiter__(self) -> Self:
         return self
@@ -26,6 +29,7 @@ class DeltaStream(AsyncIterator[Delta]):
             raise StopAsyncIteration
         try:
             if self._stream is None:
+                self._loop = asyncio.get_running_loop()
                 self._stream = await self._submit()
             delta = await self._stream.next()
         except BaseException:
@@ -60,5 +64,8 @@ class DeltaStream(AsyncIterator[Delta]):
             self._abandon(self._stream.serial)
 
     def __del__(self) -> None:
-        # A loop left by `break` drops the stream: the sequence must not run on for nobody.
-        self._leave()
+        # A loop left by `break` drops the stream: the sequence must not run on for nobody. The
+        # collector may do it on any thread, and after the event loop has been closed.
+        if not self._is_over and self._loop is not None:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._leave)

@@ -33,6 +33,9 @@ class SamplingParams:
         self._check_lengths()
         self._check_distribution()
         self._check_stops()
+        for name in ("include_stop_str_in_output", "ignore_eos", "skip_special_tokens"):
+            if not isinstance(getattr(self, name), bool):
+                raise _wrong(name, getattr(self, name), "True or False")
 
     def _freeze_sequences(self) -> None:
         if isinstance(self.stop, str):

@@ -193,7 +193,9 @@ def make_reference(model: EngineModel) -> LlamaForCausalLM:
     )
     reference = LlamaForCausalLM(config).eval()
     weights = GgufWeights(file, config.head_dim)
-    state = {name: weights.load(name, torch.float32) for name in weights.names()}
+    state = {name: torch.empty(weights.shape(name)) for name in weights.names()}
+    for name, tensor in state.items():
+        weights.read(name, tensor)
     missing, unexpected = reference.load_state_dict(state, strict=False)
     assert missing in ([], ["lm_head.weight"])
     assert not unexpected

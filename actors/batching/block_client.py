@@ -68,9 +68,9 @@ class BlockClient:
             ReserveBlocks(
                 self._steps.posted,
                 self._steps.done,
-                slots,
-                wanted,
-                ranks,
+                frozen_ints(slots),
+                frozen_ints(wanted),
+                frozen_ints(ranks),
                 victims,
                 frozen_ints(np.arange(len(order) - 1, first - 1, -1, dtype=np.int32)),
                 self._fences(victims),

@@ -1,0 +1,92 @@
+"""The log: one canonical line per request, silence where nobody configured structlog."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from stepahead import SamplingParams
+from stepahead.actors.virtual_time import run_virtual
+
+from .engines import make_engine
+
+PARAMS = SamplingParams(max_tokens=5)
+FIELDS = {
+    "event",
+    "log_level",
+    "model",
+    "request_id",
+    "serial",
+    "finish_reason",
+    "stop_reason",
+    "n_prompt",
+    "n_cached",
+    "n_generated",
+    "queue_ms",
+    "ttft_ms",
+    "decode_ms",
+    "total_ms",
+    "preemptions",
+}
+
+
+@pytest.fixture(autouse=True)
+def configured() -> Iterator[None]:
+    structlog.configure()
+    yield
+    structlog.reset_defaults()
+
+
+async def three_requests() -> None:
+    async with make_engine() as engine:
+        await asyncio.gather(
+            engine.generate("one", PARAMS, request_id="a"),
+            engine.generate("two", PARAMS, request_id="b"),
+            engine.generate("three", PARAMS, request_id="c", deadline=0.025),
+        )
+
+
+def test_every_request_has_one_canonical_line_with_these_fields() -> None:
+    with capture_logs() as lines:
+        run_virtual(three_requests())
+
+    finished = [line for line in lines if line["event"] == "request.finished"]
+    assert sorted(line["request_id"] for line in finished) == ["a", "b", "c"]
+    assert all(set(line) == FIELDS for line in finished)
+    assert {line["finish_reason"] for line in finished} == {"length", "timeout"}
+    assert all(line["log_level"] == "info" for line in finished)
+
+
+def test_what_led_to_it_is_told_at_debug_with_message_numbers() -> None:
+    with capture_logs() as lines:
+        run_virtual(three_requests())
+
+    events = [line for line in lines if line["event"] != "request.finished"]
+    assert {line["event"] for line in events} >= {
+        "request.received",
+        "request.admitted",
+        "request.ended",
+        "step.posted",
+        "step.done",
+    }
+    assert all(line["log_level"] == "debug" for line in events)
+    assert all({"seq", "turn", "t_ns", "actor"} <= set(line) for line in events)
+
+
+def test_no_text_of_prompt_or_answer_is_logged() -> None:
+    with capture_logs() as lines:
+        run_virtual(three_requests())
+
+    assert "three" not in str(lines)
+
+
+def test_nothing_is_written_where_structlog_is_not_configured(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    structlog.reset_defaults()
+
+    run_virtual(three_requests())
+
+    assert capsys.readouterr() == ("", "")
