@@ -17,6 +17,7 @@ from .slots import SlotTables, expand_rows
 
 Indices = NDArray[np.int64]
 
+_GROUP_POSITIONS = 2048  # gathered at once: little enough to stay in the processor's cache
 _FREE_PADDING = 512  # positions of padding that cost less than another call of attention
 
 
@@ -111,6 +112,7 @@ def _decode_groups(
         useful = np.cumsum(lengths[order[begin:]])
         too_much = np.flatnonzero(waste > np.maximum(_FREE_PADDING, useful // 4))
         count = int(too_much[0]) if len(too_much) else len(order) - begin
+        count = min(count, max(_GROUP_POSITIONS // longest, 1))
         members = np.sort(order[begin : begin + count])
         everything = count == len(plan.slots)
         yield _decode_group(
