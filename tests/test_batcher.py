@@ -194,6 +194,40 @@ def test_a_preempted_sequence_is_not_resumed_while_a_step_mentions_it() -> None:
         world.complete()
 
 
+def test_a_sequence_that_lost_its_seat_waits_for_its_rows_before_it_runs_again() -> None:
+    """Rule 6, where blocks are plentiful: the seat is free again at once."""
+    world = World(limits=make_limits(max_num_seqs=1, steps_in_flight=4))
+    request = world.request(1, words(0, 6), max_tokens=20, priority=5)
+    world.plan()
+    world.plan()
+    world.request(2, words(90, 6), max_tokens=9, priority=1)
+    world.plan()
+    world.batcher.abort(2)
+
+    assert world.plan() is None
+    world.run()
+
+    assert world.preemptions == 1
+    assert world.said[1] == world.answer(request)
+
+
+def test_a_slot_is_not_given_away_while_a_step_mentions_it() -> None:
+    """Rule 7."""
+    world = World(limits=make_limits(max_num_seqs=1, steps_in_flight=4))
+    world.request(1, words(0, 6), max_tokens=20)
+    world.plan()
+    world.batcher.abort(1)
+    world.request(2, words(20, 6), max_tokens=20)
+    world.plan()
+    world.batcher.abort(2)
+    third = world.request(3, words(40, 6), max_tokens=5)
+
+    assert world.plan() is None  # both slots are still mentioned
+    world.run()
+
+    assert world.said[3] == world.answer(third)
+
+
 def test_a_more_important_request_goes_first() -> None:
     world = World(limits=make_limits(max_num_seqs=1))
     world.request(1, words(0, 4), max_tokens=2, priority=1)

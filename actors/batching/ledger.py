@@ -152,6 +152,7 @@ class Ledger:
             current = plan.epochs == self.epoch[plan.slots]
             np.add.at(sampling, plan.slots[plan.samples & current], 1)
             mentioned[plan.slots] = plan.step
+            assert current[self.covered[plan.slots] > 0].all(), "runs beside a former epoch"
         runs = self.covered > 0
         derived = np.maximum(self.scheduled - self.confirmed + 1, 0)
         assert (derived[runs] == sampling[runs]).all(), "placeholders differ from rows in flight"
