@@ -67,7 +67,9 @@ class BlockPool:
             start += wanted
         outcomes = np.full(len(ask.slots), Grant.FULL, dtype=np.int32)
         seal(outcomes)
-        return BlocksReserved(outcomes, ask.wanted, frozen_ints(blocks), NO_INTS, self.next_fence)
+        return BlocksReserved(
+            outcomes, ask.wanted, frozen_ints(blocks), NO_INTS, self.num_free, self.next_fence
+        )
 
     def _reserve_scarce(self, ask: ReserveBlocks) -> BlocksReserved:
         victims = _Victims(ask)
@@ -97,6 +99,7 @@ class BlockPool:
             frozen_ints(granted),
             frozen_ints(blocks),
             frozen_ints(victims.taken) if victims.taken else NO_INTS,
+            self.num_free,
             self.next_fence,
         )
 
@@ -112,7 +115,7 @@ class BlockPool:
         if free < need + margin:
             later = free + due >= need + margin
             outcome = Grant.LATER if later else Grant.REFUSED
-            return SequenceAdmitted(outcome, 0, NO_INTS, preempted, self.next_fence)
+            return SequenceAdmitted(outcome, 0, NO_INTS, preempted, self.num_free, self.next_fence)
         table = self._tables[ask.slot]
         assert not table, f"slot {ask.slot} still holds blocks"
         for block in found:
@@ -122,7 +125,12 @@ class BlockPool:
         chunk_end = min(cached_tokens + ask.chunk, num_tokens)
         self._append(ask.slot, self.blocks_for(chunk_end) - len(found))
         return SequenceAdmitted(
-            Grant.FULL, cached_tokens, frozen_ints(table), preempted, self.next_fence
+            Grant.FULL,
+            cached_tokens,
+            frozen_ints(table),
+            preempted,
+            self.num_free,
+            self.next_fence,
         )
 
     def publish(self, ask: PublishBlocks) -> BlocksSettled:
@@ -133,14 +141,14 @@ class BlockPool:
             table = tables[slot]
             publish(table[index], table[index - 1] if index else None, block_hash, tokens, step)
         self._settle(ask.done)
-        return BlocksSettled(self.next_fence)
+        return BlocksSettled(self.num_free, self.next_fence)
 
     def release(self, ask: ReleaseBlocks) -> BlocksSettled:
         """Let go of everything these slots hold, as soon as no step mentions it."""
         for slot, fence in zip(ask.slots.tolist(), ask.fences.tolist(), strict=True):
             self._release(slot, fence)
         self._settle(ask.done)
-        return BlocksSettled(self.next_fence)
+        return BlocksSettled(self.num_free, self.next_fence)
 
     def unpublish(self, ask: UnpublishBlocks) -> BlocksSettled:
         """Steps failed: what no completed step has written stops being findable."""
@@ -148,7 +156,7 @@ class BlockPool:
         for block in self._index.forget_uncommitted():
             self._free.blank_again(block)
         self._settle(ask.done)
-        return BlocksSettled(self.next_fence)
+        return BlocksSettled(self.num_free, self.next_fence)
 
     def reset_cache(self) -> None:
         """Forget all cached content; running sequences keep their blocks."""

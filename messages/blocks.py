@@ -46,6 +46,7 @@ class BlocksReserved:
     granted: Ints  # blocks, counted
     block_ids: Ints  # all granted blocks, in demand order
     preempted: Ints  # slots that gave way: they hold no block any more
+    num_free: int  # blocks that can be given out now
     next_fence: int | None  # the earliest step whose completion frees or commits something
 
 
@@ -73,6 +74,7 @@ class SequenceAdmitted:
     cached_tokens: int  # positions whose KV was found
     block_ids: Ints  # the block table: found blocks first, then new ones
     preempted: Ints
+    num_free: int
     next_fence: int | None
 
 
@@ -106,6 +108,7 @@ class ReleaseBlocks:
 class BlocksSettled:
     """The answer to ReleaseBlocks and PublishBlocks."""
 
+    num_free: int
     next_fence: int | None
 
 

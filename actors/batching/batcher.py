@@ -111,7 +111,7 @@ class Batcher:
         self._report.add_tokens(ledger.serial[slots], token_ids)
         stops = ledger.is_stop(slots, token_ids)
         ends = stops | (ledger.confirmed[slots] >= ledger.end[slots])
-        for row in np.flatnonzero(ends).tolist():
+        for row in ends.nonzero()[0].tolist():
             serial = int(ledger.serial[slots[row]])
             if stops[row]:
                 self._end(serial, FinishReason.STOP, stop_token_id=int(token_ids[row]))

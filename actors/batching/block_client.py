@@ -1,6 +1,6 @@
 """The Scheduler's side of the conversation about blocks: every question of one turn."""
 
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -35,6 +35,9 @@ class PoolPort(Protocol):
     def unpublish(self, ask: UnpublishBlocks) -> BlocksSettled: ...
 
 
+PoolState: TypeAlias = BlocksReserved | SequenceAdmitted | BlocksSettled
+
+
 class BlockClient:
     """Stamps every question with the steps posted and done, and batches releases."""
 
@@ -44,6 +47,7 @@ class BlockClient:
         self._ledger = ledger
         self._released: list[int] = []  # slots the pool has not been told of yet
         self._next_fence: int | None = None
+        self._num_free = 0  # what the pool said last; only our own questions can lower it
 
     def release(self, slot: int) -> None:
         """The slot's blocks are let go of; the pool hears it with `tell`."""
@@ -58,12 +62,15 @@ class BlockClient:
             answer = self._pool.release(
                 ReleaseBlocks(self._steps.posted, self._steps.done, slots, self._fences(slots))
             )
-            self._next_fence = answer.next_fence
+            self._heard(answer)
 
     def reserve(self, slots: Ints, wanted: Ints, ranks: Ints, order: Ints) -> BlocksReserved:
         """Grow rows at these ranks of `order`; those later in the order may give way."""
-        first = int(ranks[0]) + 1
-        victims = frozen_ints(order[first:][::-1])
+        victims = victim_ranks = NO_INTS
+        if int(wanted.sum()) > self._num_free:
+            first = int(ranks[0]) + 1
+            victims = frozen_ints(order[first:][::-1])
+            victim_ranks = frozen_ints(np.arange(len(order) - 1, first - 1, -1))
         answer = self._pool.reserve(
             ReserveBlocks(
                 self._steps.posted,
@@ -72,11 +79,11 @@ class BlockClient:
                 frozen_ints(wanted),
                 frozen_ints(ranks),
                 victims,
-                frozen_ints(np.arange(len(order) - 1, first - 1, -1, dtype=np.int32)),
+                victim_ranks,
                 self._fences(victims),
             )
         )
-        self._next_fence = answer.next_fence
+        self._heard(answer)
         return answer
 
     def admit(
@@ -106,7 +113,7 @@ class BlockClient:
                 fences,
             )
         )
-        self._next_fence = answer.next_fence
+        self._heard(answer)
         return answer
 
     def publish(
@@ -124,11 +131,15 @@ class BlockClient:
                 tuple(tokens),
             )
         )
-        self._next_fence = answer.next_fence
+        self._heard(answer)
 
     def unpublish(self) -> None:
         """A step failed, and has not been counted as done yet."""
         answer = self._pool.unpublish(UnpublishBlocks(self._steps.posted, self._steps.done))
+        self._heard(answer)
+
+    def _heard(self, answer: PoolState) -> None:
+        self._num_free = answer.num_free
         self._next_fence = answer.next_fence
 
     def _fences(self, slots: Ints) -> Ints:

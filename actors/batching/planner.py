@@ -66,12 +66,14 @@ class Planner:
         scheduled = ledger.scheduled[slots]
         want = self._wanted(draft, slots, scheduled)
         reach = scheduled + want
-        short = np.flatnonzero((reach > ledger.covered[slots]) & (want > 0))
+        short = ((reach > ledger.covered[slots]) & (want > 0)).nonzero()[0]
         if short.size:
             self._grow(draft, order, (short + start).astype(np.int32), reach[short])
             want = np.minimum(reach, ledger.covered[slots]) - scheduled
-        rows = np.flatnonzero(want > 0)
-        if rows.size:
+        rows = (want > 0).nonzero()[0]
+        if len(rows) == len(slots):
+            self._add_rows(draft, slots, want)
+        elif len(rows):
             self._add_rows(draft, slots[rows], want[rows])
 
     def _wanted(self, draft: StepDraft, slots: Ints, scheduled: Ints) -> Ints:
@@ -87,9 +89,9 @@ class Planner:
         threshold = self._limits.long_prefill_token_threshold
         if threshold is not None and len(self._roster) > 1:
             want = np.minimum(want, threshold)
-        total = np.cumsum(want, dtype=np.int32)
-        if total[-1] > draft.budget:
-            want = np.clip(draft.budget - (total - want), 0, want)
+        if int(want.sum()) > draft.budget:
+            before = want.cumsum(dtype=np.int32) - want
+            want = np.clip(draft.budget - before, 0, want)
         return want
 
     def _grow(self, draft: StepDraft, order: Ints, ranks: Ints, reach: Ints) -> None:
@@ -97,18 +99,18 @@ class Planner:
         ledger, size = self._ledger, self._limits.block_size
         slots = order[ranks]
         held = ledger.covered[slots] // size
-        wanted = -(-reach // size) - held
+        wanted = (reach + (size - 1)) // size - held
         answer = self._blocks.reserve(slots, wanted, ranks, order)
         for slot in answer.preempted.tolist():
             self._preempt(draft, slot)
         granted = answer.granted
         alive = ledger.covered[slots] > 0
-        total = int(granted.sum())
+        total = len(answer.block_ids)
         if total:
             offsets = np.arange(total, dtype=np.int32)
-            offsets -= np.repeat(np.cumsum(granted, dtype=np.int32) - granted, granted)
-            indices = np.repeat(held, granted) + offsets
-            draft.add_blocks(np.repeat(slots, granted), indices, answer.block_ids)
+            offsets -= (granted.cumsum(dtype=np.int32) - granted).repeat(granted)
+            indices = held.repeat(granted) + offsets
+            draft.add_blocks(slots.repeat(granted), indices, answer.block_ids)
             ledger.covered[slots[alive]] += granted[alive] * size
 
     def _preempt(self, draft: StepDraft, slot: int) -> None:

@@ -26,14 +26,15 @@ class Publisher:
         ledger, size = self._ledger, self._hasher.block_size
         full = np.minimum(ledger.confirmed[slots], ledger.scheduled[slots]) // size
         first = ledger.published[slots]
-        behind = np.flatnonzero(full > first)
+        behind = (full > first).nonzero()[0]
         if not behind.size:
             return
         slots, first, counts = slots[behind], first[behind], (full - first)[behind]
         ledger.published[slots] += counts
-        slots = np.repeat(slots, counts)
-        ends = np.cumsum(counts)
-        indices = np.arange(ends[-1]) + np.repeat(first - (ends - counts), counts)
+        ends = counts.cumsum(dtype=np.int32)
+        indices: Ints = np.arange(ends[-1], dtype=np.int32)
+        indices += (first - (ends - counts)).repeat(counts)
+        slots = slots.repeat(counts)
         tokens = self._tokens(slots, indices)
         self._blocks.publish(step, slots, indices, self._hashes(slots, indices, tokens), tokens)
 
