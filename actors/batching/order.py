@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ...messages import Ints, Longs
+from ...messages import Ints, Longs, seal
 from .sequence import Sequence
 
 
@@ -36,6 +36,7 @@ class RunningOrder:
         self._orders.insert(place, sequence.order)
         self._slots = np.insert(self._slots, place, sequence.slot)
         self._classes = np.insert(self._classes, place, sequence.request.priority)
+        seal(self._slots)
 
     def remove(self, sequence: Sequence) -> None:
         place = bisect_left(self._orders, sequence.order)
@@ -43,6 +44,7 @@ class RunningOrder:
         del self._orders[place]
         self._slots = np.delete(self._slots, place)
         self._classes = np.delete(self._classes, place)
+        seal(self._slots)
 
 
 class WaitingQueue:

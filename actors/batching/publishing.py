@@ -24,7 +24,7 @@ class Publisher:
     def publish(self, slots: Ints, step: int) -> None:
         """Publish what has become full in these slots; completing `step` commits it."""
         ledger, size = self._ledger, self._hasher.block_size
-        full = np.minimum(ledger.confirmed[slots], ledger.scheduled[slots]) // size
+        full: Ints = np.minimum(ledger.confirmed[slots], ledger.scheduled[slots]) // size
         first = ledger.published[slots]
         behind = (full > first).nonzero()[0]
         if not behind.size:
