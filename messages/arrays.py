@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+T = TypeVar("T", bound=np.generic)
 Ints: TypeAlias = NDArray[np.int32]
 Longs: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
@@ -26,7 +27,7 @@ def frozen_longs(values: Iterable[int] | Longs) -> Longs:
     return array
 
 
-def seal(array: NDArray[Any]) -> NDArray[Any]:
+def seal(array: NDArray[T]) -> NDArray[T]:
     """Mark an array that nobody else holds as read-only, without copying it."""
     array.flags.writeable = False
     return array

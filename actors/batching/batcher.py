@@ -107,10 +107,10 @@ class Batcher:
         ledger = self._ledger
         for failed in result.failed:
             self._fail_row(plan, failed.row, failed.error)
-        slots, token_ids = ledger.confirm(plan, result.token_ids)
+        slots, token_ids, lengths = ledger.confirm(plan, result.token_ids)
         self._report.add_tokens(ledger.serial[slots], token_ids)
-        stops = ledger.is_stop(slots, token_ids)
-        ends = stops | (ledger.confirmed[slots] >= ledger.end[slots])
+        stops = ledger.is_stop(slots, token_ids, lengths)
+        ends = stops | (lengths >= ledger.end[slots])
         for row in ends.nonzero()[0].tolist():
             serial = int(ledger.serial[slots[row]])
             if stops[row]:
@@ -166,7 +166,8 @@ class Batcher:
         if self._roster.is_running(sequence):
             assert sequence.slot is not None
             if self._publisher is not None:
-                self._publisher.publish(frozen_ints((sequence.slot,)), self.steps.posted)
+                slots = frozen_ints((sequence.slot,))
+                self._publisher.publish(slots, self._ledger.reach(slots), self.steps.posted)
             self._blocks.release(sequence.slot)
         self._roster.remove(sequence)
 

@@ -6,10 +6,21 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...messages import NO_BOOLS, NO_INTS, Bools, Ints, RowState, StepPlan, seal
+from ...messages import NO_INTS, Ints, RowState, StepPlan, seal
 from .ledger import Ledger
 
 T = TypeVar("T", bound=np.generic)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of a step, as columns that were gathered from the ledger once."""
+
+    slots: Ints
+    starts: Ints
+    lengths: Ints
+    confirmed: Ints  # tokens the host knows
+    ends: Ints  # starts + lengths
 
 
 @dataclass(slots=True)
@@ -20,23 +31,15 @@ class StepDraft:
     budget: int  # token positions that may still be added
     has_preempted: bool = False
     new_rows: list[RowState] = field(default_factory=list)
-    _slots: list[Ints] = field(default_factory=list)
-    _starts: list[Ints] = field(default_factory=list)
-    _lengths: list[Ints] = field(default_factory=list)
-    _samples: list[Bools] = field(default_factory=list)
+    _rows: list[Rows] = field(default_factory=list)
     _blocks: list[tuple[Ints, Ints, Ints]] = field(default_factory=list)
 
-    def add_rows(self, ledger: Ledger, slots: Ints, lengths: Ints) -> None:
-        """Rows that compute `lengths` more positions: the ledger's `scheduled` moves up."""
-        starts = ledger.scheduled[slots]
-        reach = starts + lengths
-        ledger.scheduled[slots] = reach
-        ledger.last_step[slots] = self.step
-        self.budget -= int(lengths.sum())
-        self._slots.append(slots)
-        self._starts.append(starts)
-        self._lengths.append(lengths)
-        self._samples.append(reach >= ledger.confirmed[slots])
+    def add_rows(self, ledger: Ledger, rows: Rows, num_tokens: int) -> None:
+        """Rows that compute `num_tokens` positions: the ledger's `scheduled` moves up."""
+        ledger.scheduled[rows.slots] = rows.ends
+        ledger.last_step[rows.slots] = self.step
+        self.budget -= num_tokens
+        self._rows.append(rows)
 
     def add_blocks(self, slots: Ints, indices: Ints, block_ids: Ints) -> None:
         """Blocks appended to the tables of rows that are not new."""
@@ -44,13 +47,13 @@ class StepDraft:
 
     def seal(self, ledger: Ledger) -> StepPlan | None:
         """The finished plan, or None when no row runs."""
-        if not self._slots:
+        if not self._rows:
             return None
-        slots = _joined(self._slots, NO_INTS)
-        epochs = ledger.epoch[slots]
-        seal(epochs)
-        tables = zip(*self._blocks, strict=True) if self._blocks else ((), (), ())
-        block_slots, block_indices, block_ids = (_joined(list(c), NO_INTS) for c in tables)
+        slots = _joined([rows.slots for rows in self._rows])
+        block_slots = block_indices = block_ids = NO_INTS
+        if self._blocks:
+            columns = zip(*self._blocks, strict=True)
+            block_slots, block_indices, block_ids = (_joined(list(column)) for column in columns)
         return StepPlan(
             self.step,
             tuple(self.new_rows),
@@ -58,16 +61,12 @@ class StepDraft:
             block_indices,
             block_ids,
             slots,
-            epochs,
-            _joined(self._starts, NO_INTS),
-            _joined(self._lengths, NO_INTS),
-            _joined(self._samples, NO_BOOLS),
+            seal(ledger.epoch[slots]),
+            _joined([rows.starts for rows in self._rows]),
+            _joined([rows.lengths for rows in self._rows]),
+            _joined([rows.ends >= rows.confirmed for rows in self._rows]),
         )
 
 
-def _joined(columns: list[NDArray[T]], empty: NDArray[T]) -> NDArray[T]:
-    if not columns:
-        return empty
-    joined = np.concatenate(columns) if len(columns) > 1 else columns[0]
-    seal(joined)
-    return joined
+def _joined(columns: list[NDArray[T]]) -> NDArray[T]:
+    return seal(np.concatenate(columns) if len(columns) > 1 else columns[0])

@@ -112,35 +112,43 @@ class Ledger:
         self.stop_ids[:, slot] = -1
         self.stop_ids[: len(stop_ids), slot] = stop_ids
 
-    def confirm(self, plan: StepPlan, token_ids: Ints) -> tuple[Ints, Ints]:
-        """Apply a step's sampled tokens (rule 5); returns the (slots, tokens) that count.
+    def reach(self, slots: Ints) -> Ints:
+        """How far tokens are confirmed and their KV is written, or will be by posted steps."""
+        reach: Ints = np.minimum(self.confirmed[slots], self.scheduled[slots])
+        return reach
 
-        A token counts iff its sequence has not been voided since and it is the next one.
+    def confirm(self, plan: StepPlan, token_ids: Ints) -> tuple[Ints, Ints, Ints]:
+        """Apply a step's sampled tokens (rule 5); returns the (slots, tokens, lengths) that count.
+
+        A token counts iff its sequence has not been voided since and it is the next one. The
+        length is that of the sequence with the token.
         """
-        self._mark_written(plan)
-        slots = plan.slots[plan.samples]
-        positions = (plan.starts + plan.lengths)[plan.samples]
-        counts = plan.epochs[plan.samples] >= self.valid_from[slots]
-        counts &= positions == self.confirmed[slots]
+        slots, epochs, ends = plan.slots, plan.epochs, plan.starts + plan.lengths
+        self._mark_written(slots, epochs, ends)
+        if not plan.samples.all():
+            samples = plan.samples
+            slots, epochs, ends = slots[samples], epochs[samples], ends[samples]
+        counts = (epochs >= self.valid_from[slots]) & (ends == self.confirmed[slots])
         if not counts.all():
-            slots, positions, token_ids = slots[counts], positions[counts], token_ids[counts]
-        self.tokens[slots, positions] = token_ids
-        self.confirmed[slots] = positions + 1
-        return slots, token_ids
+            slots, ends, token_ids = slots[counts], ends[counts], token_ids[counts]
+        self.tokens[slots, ends] = token_ids
+        lengths = ends + 1
+        self.confirmed[slots] = lengths
+        return slots, token_ids, lengths
 
-    def _mark_written(self, plan: StepPlan) -> None:
-        current = plan.epochs == self.epoch[plan.slots]
-        slots = plan.slots[current]
-        self.written[slots] = (plan.starts + plan.lengths)[current]
+    def _mark_written(self, slots: Ints, epochs: Ints, ends: Ints) -> None:
+        current = epochs == self.epoch[slots]
+        if current.all():
+            self.written[slots] = ends
+        else:
+            self.written[slots[current]] = ends[current]
 
-    def is_stop(self, slots: Ints, token_ids: Ints) -> Bools:
+    def is_stop(self, slots: Ints, token_ids: Ints, lengths: Ints) -> Bools:
         """Which of the tokens just confirmed end their sequence by their id."""
-        found = np.zeros(len(slots), dtype=np.bool_)
-        for stop_ids in self.stop_ids:
+        found: Bools = self.stop_ids[0][slots] == token_ids
+        for stop_ids in self.stop_ids[1:]:
             found |= stop_ids[slots] == token_ids
-        if found.any():
-            found &= self.confirmed[slots] > self.min_end[slots]
-        return found
+        return found & (lengths > self.min_end[slots]) if found.any() else found
 
     # Invariants
 

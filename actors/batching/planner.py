@@ -8,7 +8,7 @@ import numpy as np
 
 from ...messages import Admitted, Grant, Ints, Preempted, RowState, StepPlan, frozen_ints
 from .block_client import BlockClient
-from .draft import StepDraft
+from .draft import Rows, StepDraft
 from .ledger import Ledger
 from .limits import BatchLimits
 from .publishing import Publisher
@@ -63,29 +63,29 @@ class Planner:
         if start >= end or draft.budget <= 0:
             return
         slots = order[start:end]
-        scheduled = ledger.scheduled[slots]
-        want = self._wanted(draft, slots, scheduled)
-        reach = scheduled + want
-        short = ((reach > ledger.covered[slots]) & (want > 0)).nonzero()[0]
-        if short.size:
-            self._grow(draft, order, (short + start).astype(np.int32), reach[short])
-            want = np.minimum(reach, ledger.covered[slots]) - scheduled
-        rows = (want > 0).nonzero()[0]
-        if len(rows) == len(slots):
-            self._add_rows(draft, slots, want)
-        elif len(rows):
-            self._add_rows(draft, slots[rows], want[rows])
+        starts, confirmed = ledger.scheduled[slots], ledger.confirmed[slots]
+        want = self._wanted(draft, slots, starts, confirmed)
+        ends, covered = starts + want, ledger.covered[slots]
+        short = ((ends > covered) & (want > 0)).nonzero()[0]
+        if len(short):
+            self._grow(draft, order, (short + start).astype(np.int32), ends[short])
+            ends = np.minimum(ends, ledger.covered[slots])
+            want = ends - starts
+        runs = want > 0
+        if not runs.all():
+            slots, starts, want, confirmed = slots[runs], starts[runs], want[runs], confirmed[runs]
+            ends = ends[runs]
+        if len(slots):
+            self._add_rows(draft, Rows(slots, starts, want, confirmed, ends))
 
-    def _wanted(self, draft: StepDraft, slots: Ints, scheduled: Ints) -> Ints:
+    def _wanted(self, draft: StepDraft, slots: Ints, starts: Ints, confirmed: Ints) -> Ints:
         """How many positions each row advances, blocks aside."""
-        ledger = self._ledger
-        confirmed = ledger.confirmed[slots]
-        want: Ints = np.maximum(confirmed - scheduled, 1)
+        want: Ints = np.maximum(confirmed - starts, 1)
         # Enough is on its way: confirmed tokens and placeholders reach the end (no token is
         # ever sampled past max_tokens or the context). A preempted sequence has no blocks.
-        want[np.maximum(confirmed, scheduled + 1) >= ledger.end[slots]] = 0
+        want[np.maximum(confirmed, starts + 1) >= self._ledger.end[slots]] = 0
         if draft.has_preempted:
-            want[ledger.covered[slots] == 0] = 0
+            want[self._ledger.covered[slots] == 0] = 0
         threshold = self._limits.long_prefill_token_threshold
         if threshold is not None and len(self._roster) > 1:
             want = np.minimum(want, threshold)
@@ -119,10 +119,10 @@ class Planner:
         self._report.add(Preempted(sequence.request.serial))
         draft.has_preempted = True
 
-    def _add_rows(self, draft: StepDraft, slots: Ints, lengths: Ints) -> None:
-        draft.add_rows(self._ledger, slots, lengths)
+    def _add_rows(self, draft: StepDraft, rows: Rows) -> None:
+        draft.add_rows(self._ledger, rows, int(rows.lengths.sum()))
         if self._publisher is not None:
-            self._publisher.publish(slots, draft.step)
+            self._publisher.publish(rows.slots, np.minimum(rows.confirmed, rows.ends), draft.step)
 
     # Waiting sequences
 
@@ -155,8 +155,7 @@ class Planner:
         self._roster.run(sequence)
         self._note_first_admission(sequence, answer.cached_tokens, now_ns)
         draft.new_rows.append(self._row_state(sequence, slot, token_ids, answer.block_ids))
-        length = min(chunk, len(token_ids) - answer.cached_tokens)
-        self._add_rows(draft, frozen_ints((slot,)), frozen_ints((length,)))
+        self._add_rows(draft, _first_row(slot, len(token_ids), answer.cached_tokens, chunk))
         return True
 
     def _slot_for(self, sequence: Sequence) -> int | None:
@@ -215,3 +214,9 @@ class Planner:
             min_end=int(self._ledger.min_end[slot]),
             banned_ids=request.stop_token_ids,
         )
+
+
+def _first_row(slot: int, num_confirmed: int, cached_tokens: int, chunk: int) -> Rows:
+    end = min(cached_tokens + chunk, num_confirmed)
+    values = (slot, cached_tokens, end - cached_tokens, num_confirmed, end)
+    return Rows(*(frozen_ints((value,)) for value in values))

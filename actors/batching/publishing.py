@@ -21,10 +21,13 @@ class Publisher:
         self._blocks = blocks
         self._offsets = np.arange(hasher.block_size, dtype=np.int32)
 
-    def publish(self, slots: Ints, step: int) -> None:
-        """Publish what has become full in these slots; completing `step` commits it."""
+    def publish(self, slots: Ints, reach: Ints, step: int) -> None:
+        """Publish what has become full in these slots; completing `step` commits it.
+
+        `reach` is how far tokens are confirmed and their KV is written by posted steps.
+        """
         ledger, size = self._ledger, self._hasher.block_size
-        full: Ints = np.minimum(ledger.confirmed[slots], ledger.scheduled[slots]) // size
+        full: Ints = reach // size
         first = ledger.published[slots]
         behind = (full > first).nonzero()[0]
         if not behind.size:

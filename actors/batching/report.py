@@ -47,6 +47,4 @@ class Report:
 def _joined(columns: list[Ints]) -> Ints:
     if not columns:
         return NO_INTS
-    joined = np.concatenate(columns).astype(np.int32, copy=False)
-    seal(joined)
-    return joined
+    return seal(np.concatenate(columns) if len(columns) > 1 else columns[0])
