@@ -30,6 +30,7 @@ class EngineConfig:
     steps_in_flight: int = 2
     prefix_caching: bool = True
     watermark: float = 0.01  # share of the pool kept free when a sequence is admitted beside others
+    ageing: float | None = None  # seconds of waiting that raise a request by one class; None: never
     max_waiting: int = 1024  # requests; one more is refused with EngineOverloaded
 
     def __post_init__(self) -> None:
@@ -41,6 +42,8 @@ class EngineConfig:
                 self._check_whole(name, getattr(self, name))
         if self.steps_in_flight not in (1, 2, 3, 4):
             raise ConfigError(f"steps_in_flight is {self.steps_in_flight!r}; it must be 1 to 4")
+        if self.ageing is not None and not 0 < self.ageing < float("inf"):
+            raise ConfigError(f"ageing is {self.ageing!r}; it must be above 0 seconds, or None")
         if not 0 <= self.watermark < 1:
             raise ConfigError(f"watermark is {self.watermark!r}; it must be from 0 to below 1")
 

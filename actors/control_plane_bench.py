@@ -63,6 +63,7 @@ class _ControlPlane:
         )
         limits = BatchLimits(
             block_size=BLOCK_SIZE,
+            num_blocks=facts.num_blocks,
             max_model_len=max_model_len,
             max_num_seqs=running,
             max_num_batched_tokens=running * (PROMPT + BLOCK_SIZE),  # prefill is one step

@@ -12,8 +12,10 @@ from ..gpu.device import DeviceFacts
 from ..messages import (
     ConfigError,
     EngineDead,
+    Pause,
     ResetPrefixCache,
     Result,
+    Resume,
     SamplingParams,
 )
 from .backend import Backend, open_backend
@@ -186,6 +188,14 @@ class Engine:
     async def abort(self, request_id: str) -> None:
         """End a request with what there is; unknown and finished ids are no-ops."""
         self._intake.abort(request_id)
+
+    async def pause(self) -> None:
+        """Plan no further steps: what is in flight completes, requests wait, deadlines count."""
+        self._started.control.post(Pause())
+
+    async def resume(self) -> None:
+        """Go on after `pause`."""
+        self._started.control.post(Resume())
 
     async def reset_prefix_cache(self) -> None:
         """Forget every cached prefix; what runs goes on."""

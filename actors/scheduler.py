@@ -7,6 +7,8 @@ from ..messages import (
     Abort,
     DeadlineReached,
     Generate,
+    Pause,
+    Resume,
     StepDone,
     StepFailed,
     StepPlan,
@@ -18,7 +20,7 @@ from .batching import Batcher
 from .journal import Turn
 
 SchedulerMessage: TypeAlias = (
-    Generate | Abort | StopMatched | DeadlineReached | StepDone | StepFailed
+    Generate | Abort | StopMatched | DeadlineReached | Pause | Resume | StepDone | StepFailed
 )
 
 MAX_FAILURES_IN_A_ROW = 8  # steps; a device that fails this often is broken
@@ -82,7 +84,7 @@ class Scheduler(Actor[SchedulerMessage]):
             case Generate():
                 if self._batcher.is_empty:
                     self.progressed_ns = now_ns
-                self._batcher.add(message)
+                self._batcher.add(message, now_ns)
             case Abort():
                 self._batcher.abort(message.serial)
             case StopMatched():
@@ -92,6 +94,10 @@ class Scheduler(Actor[SchedulerMessage]):
                 self._batcher.fail(message)
             case DeadlineReached():
                 self._timer_ns = None
+            case Pause():
+                self._batcher.is_paused = True
+            case Resume():
+                self._batcher.is_paused = False
             case _:
                 assert_never(message)
 

@@ -32,12 +32,14 @@ def batch_limits(config: EngineConfig, backend: Backend) -> BatchLimits:
     facts = backend.device.facts
     return BatchLimits(
         block_size=facts.block_size,
+        num_blocks=facts.num_blocks,
         max_model_len=facts.max_model_len,
         max_num_seqs=config.max_num_seqs,
         max_num_batched_tokens=config.max_num_batched_tokens,
         long_prefill_token_threshold=config.long_prefill_token_threshold,
         steps_in_flight=config.steps_in_flight,
         prefix_caching=config.prefix_caching,
+        ageing_ns=None if config.ageing is None else int(config.ageing * 1e9),
     )
 
 
@@ -51,6 +53,7 @@ class Wiring:
     streams: OutputStreams
     intake: Intake
     scheduler: Scheduler
+    control: Mailbox[SchedulerMessage]
     cache_control: Mailbox[ResetPrefixCache]
     actors: tuple[Actor[Any], ...]
 
@@ -105,7 +108,7 @@ def wire(
         detokenizer=to_detokenizer.post,
     )
     actors = (kvpool, scheduler, executor, detokenizer)
-    return Wiring(journal, pool, batcher, streams, intake, scheduler, to_pool, actors)
+    return Wiring(journal, pool, batcher, streams, intake, scheduler, to_scheduler, to_pool, actors)
 
 
 def _tell(journal: Journal, done: Finished, listener: Callable[[Finished], None]) -> None:

@@ -94,6 +94,10 @@ class SimulatedDevice:
             self._start_next()
         done(result)
 
+    def skip(self, plan: StepPlan) -> None:
+        """Take over what a plan changes without running it: what a device does as it fails."""
+        self._slots.apply(plan)
+
     def run(self, plan: StepPlan) -> StepDone:
         """Compute a step now: write every row's KV, then let every row attend and sample."""
         self._slots.apply(plan)

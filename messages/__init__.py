@@ -46,7 +46,9 @@ from .requests import (
     Ended,
     FinishReason,
     Generate,
+    Pause,
     Preempted,
+    Resume,
     StopMatched,
     TokensReady,
 )
@@ -57,6 +59,8 @@ Message: TypeAlias = (
     | Abort
     | StopMatched
     | DeadlineReached
+    | Pause
+    | Resume
     | TokensReady
     | StepPlan
     | StepDone
@@ -101,6 +105,7 @@ __all__ = [
     "Message",
     "ModelError",
     "Output",
+    "Pause",
     "Preempted",
     "PublishBlocks",
     "ReleaseBlocks",
@@ -110,6 +115,7 @@ __all__ = [
     "ReserveBlocks",
     "ResetPrefixCache",
     "Result",
+    "Resume",
     "RowFailed",
     "RowState",
     "SamplingParams",

@@ -50,6 +50,16 @@ class StopMatched:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """Plan no further steps; those in flight complete: API → Scheduler."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Plan again."""
+
+
+@dataclass(frozen=True, slots=True)
 class DeadlineReached:
     """The earliest deadline may have passed; the envelope's time says which have."""
 

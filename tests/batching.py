@@ -1,8 +1,9 @@
 """Builders for tests of the pure cores, and a world that runs them without asyncio."""
 
+import random
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from stepahead.actors.batching import Batcher, BatchLimits
 from stepahead.gpu.device import DeviceFacts
@@ -12,13 +13,17 @@ from stepahead.kvpool import BlockHasher, BlockPool
 from stepahead.messages import (
     Ended,
     Generate,
+    RowFailed,
     SamplingParams,
+    StepDone,
+    StepFailed,
     StepPlan,
     TokensReady,
     frozen_ints,
 )
 
 BLOCK = 4
+STEP_ERROR = "out of memory"
 
 
 def make_limits(
@@ -29,15 +34,19 @@ def make_limits(
     long_prefill_token_threshold: int | None = None,
     steps_in_flight: int = 2,
     prefix_caching: bool = True,
+    num_blocks: int = 64,
+    ageing_ns: int | None = None,
 ) -> BatchLimits:
     return BatchLimits(
         block_size=BLOCK,
+        num_blocks=num_blocks,
         max_model_len=max_model_len,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
         long_prefill_token_threshold=long_prefill_token_threshold,
         steps_in_flight=steps_in_flight,
         prefix_caching=prefix_caching,
+        ageing_ns=ageing_ns,
     )
 
 
@@ -97,6 +106,7 @@ class World:
     reports: list[TokensReady] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.limits = replace(self.limits, num_blocks=self.num_blocks)
         self.hasher = BlockHasher(BLOCK, key=b"test")
         self.pool = BlockPool(
             self.num_blocks, BLOCK, self.limits.num_slots, watermark=self.watermark
@@ -108,10 +118,11 @@ class World:
         )
         self.plans: deque[StepPlan] = deque()
         self._mentioned: deque[set[int]] = deque()  # blocks that each step in flight may touch
+        self._doomed: set[int] = set()  # steps that come back failed
         self.now = 0
 
     def add(self, request: Generate) -> Generate:
-        self.batcher.add(request)
+        self.batcher.add(request, self.now)
         self.said.setdefault(request.serial, [])
         self._look()
         return request
@@ -129,11 +140,43 @@ class World:
 
     def complete(self) -> None:
         """The device finishes its oldest step."""
-        result = self.device.run(self.plans.popleft())
+        plan = self.plans.popleft()
         self._mentioned.popleft()
+        if plan.step in self._doomed:
+            self._fail(plan)
+            return
+        result = self.device.run(plan)
         assert not result.failed, result.failed
         self.batcher.complete(result)
         self._look()
+
+    def fail_step(self) -> None:
+        """The device gives nothing for its oldest step, nor for those that were behind it."""
+        self._doomed.update(plan.step for plan in self.plans)
+        self.complete()
+
+    def _fail(self, plan: StepPlan) -> None:
+        self.device.skip(plan)
+        self.batcher.fail(StepFailed(plan.step, STEP_ERROR))
+        self._look()
+
+    def fail_row(self, rng: random.Random) -> set[int]:
+        """A row of the oldest step comes back useless, the others well; whose it may be."""
+        if self.plans[0].step in self._doomed:
+            self.complete()
+            return set()
+        plan = self.plans.popleft()
+        self._mentioned.popleft()
+        result = self.device.run(plan)
+        row = rng.randrange(len(plan.slots))
+        token_ids = result.token_ids.copy()
+        if plan.samples[row]:
+            token_ids[int(plan.samples[:row].sum())] = -1
+        sequence = self.batcher._ledger.sequences[int(plan.slots[row])]
+        failed = RowFailed(row, "the logits are not numbers")
+        self.batcher.complete(StepDone(plan.step, frozen_ints(token_ids), (failed,)))
+        self._look()
+        return set() if sequence is None else {sequence.request.serial}
 
     def run(self, most: int = 10_000) -> None:
         """Plan ahead as far as allowed, then finish a step, until nothing is left."""

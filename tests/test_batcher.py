@@ -419,3 +419,91 @@ def test_a_steady_decode_step_sends_the_pool_no_message() -> None:
         quiet += len(asked) == before
 
     assert quiet >= BLOCK - 2
+
+
+def test_smaller_requests_pass_one_that_does_not_fit_but_not_for_ever() -> None:
+    """Rule 12: a head that does not fit neither blocks the rest nor starves."""
+    world = World(limits=make_limits(max_num_seqs=3), num_blocks=30)
+    world.request(0, words(0, 40), max_tokens=60)
+    big = world.request(1, words(50, 100), max_tokens=4)
+    for serial in range(2, 60):
+        world.request(serial, words(serial, 6), max_tokens=10)
+
+    world.run()
+
+    ends = list(world.ended)
+    assert ends.index(2) < ends.index(1)  # a small one went first
+    assert ends.index(1) < 25  # yet not all of them did
+    assert world.said[1] == world.answer(big)
+
+
+def test_waiting_raises_a_request_by_a_class_and_running_does_not() -> None:
+    """Rule 13."""
+    world = World(limits=make_limits(max_num_seqs=1, ageing_ns=10))
+    world.request(1, words(0, 6), max_tokens=8)
+    world.request(2, words(10, 6), max_tokens=8, priority=2)
+    world.plan()
+    world.now = 25
+    world.request(3, words(20, 6), max_tokens=8, priority=1)
+
+    world.run()
+
+    assert list(world.ended) == [1, 2, 3]
+
+
+def test_after_some_preemptions_a_sequence_resumes_only_where_it_can_stay() -> None:
+    """Rule 14: preemptions per request are bounded."""
+    world = World(limits=make_limits(max_model_len=60), num_blocks=16)
+    requests = [world.request(i, words(20 * i, 8), max_tokens=50) for i in range(8)]
+
+    world.run()
+
+    by_serial = [p.serial for report in world.reports for p in report.preempted]
+    assert by_serial
+    assert max(by_serial.count(serial) for serial in range(8)) <= 3
+    for request in requests:
+        assert world.said[request.serial] == world.answer(request)
+
+
+def test_long_prompts_share_a_budget_that_is_too_small_for_them() -> None:
+    world = World(limits=make_limits(max_num_batched_tokens=100), num_blocks=200)
+    world.request(1, words(0, 101), max_tokens=2)
+    world.plan()
+    world.request(2, words(150, 201), max_tokens=2)
+    world.plan()
+    world.request(3, words(50, 201), max_tokens=2)
+    world.complete()
+    world.complete()
+    shared = []
+    for _ in range(2):
+        plan = world.plan()
+        assert plan is not None
+        shared.append(plan.lengths.tolist())
+
+    assert all(max(lengths) <= 100 for lengths in shared)
+    world.run()
+    assert set(world.ended) == {1, 2, 3}
+
+
+def test_whoever_started_upon_the_blocks_of_a_failed_row_starts_again() -> None:
+    """Rule 19."""
+    world = World()
+    world.request(1, words(0, 22), max_tokens=6)
+    sharing = world.request(2, words(0, 22), max_tokens=6)
+    world.plan()
+    result = world.device.run(world.plans.popleft())
+    world._mentioned.popleft()
+    failed = StepDone(
+        result.step,
+        frozen_ints([-1, int(result.token_ids[1]) + 1]),
+        (RowFailed(0, "the logits are not numbers"),),
+    )
+
+    world.batcher.complete(failed)
+    world._look()
+    third = world.request(3, words(0, 22), max_tokens=6)
+    world.run()
+
+    assert world.ended[1].error == "the logits are not numbers"
+    assert world.said[2] == world.answer(sharing)
+    assert world.said[3] == world.answer(third)

@@ -8,7 +8,7 @@ import pytest
 from stepahead.gpu.oracle import Oracle
 from stepahead.messages import FinishReason, Generate
 
-from .batching import World, make_limits
+from .batching import STEP_ERROR, World, make_limits
 
 
 @dataclass
@@ -29,6 +29,7 @@ class RandomLife:
             long_prefill_token_threshold=pick([None, 3]),
             steps_in_flight=pick([1, 2, 2, 3, 4]),
             prefix_caching=pick([True, True, False]),
+            ageing_ns=pick([None, None, 20]),
         )
         self.world = World(
             limits=limits,
@@ -69,9 +70,23 @@ class RandomLife:
             self.add()
         elif what < 0.18:
             self.give_up()
+        elif what < 0.19:
+            self.world.pool.reset_cache()
+        elif what < 0.20:
+            self.world.batcher.is_paused = not self.world.batcher.is_paused
         elif what < 0.65:
             self.world.plan()
         elif self.world.plans:
+            self.finish_a_step()
+
+    def finish_a_step(self) -> None:
+        """Mostly well; now and then the device fails a row, or the step."""
+        what = self.random.random()
+        if what < 0.01:
+            self.world.fail_step()
+        elif what < 0.03:
+            self.given_up.update(self.world.fail_row(self.random))
+        else:
             self.world.complete()
 
     def assert_everybody_got_their_own(self) -> None:
@@ -81,6 +96,8 @@ class RandomLife:
             assert said == answer[: len(said)], f"{request.request_id} heard another's tokens"
             if ended.reason in (FinishReason.STOP, FinishReason.LENGTH):
                 assert said == answer or request.serial in self.given_up
+            elif ended.reason is FinishReason.ERROR:
+                assert request.serial in self.given_up or ended.error == STEP_ERROR
             else:
                 is_timed = request.deadline_ns is not None or request.queue_deadline_ns is not None
                 assert is_timed or request.serial in self.given_up
@@ -91,6 +108,7 @@ def live_and_check(seed: int) -> None:
     for _ in range(250):
         life.prod()
 
+    life.world.batcher.is_paused = False
     life.world.run()
     life.world.plan()
 

@@ -556,6 +556,40 @@ async def test_an_engine_that_was_not_started_says_so() -> None:
 
 
 @virtual
+async def test_a_paused_engine_completes_what_is_in_flight_and_goes_on_later() -> None:
+    async with make_engine() as engine:
+        task = asyncio.create_task(engine.generate("hello", params()))
+        await settle(engine, steps=4)
+        await engine.pause()
+        await settle(engine, steps=10)
+        stats = engine.stats()
+        await settle(engine, steps=10)
+        assert engine.stats() == stats
+        assert stats.steps_posted == stats.steps_done < 10
+        expired = await engine.generate("world", params(), deadline=0.05)
+        await engine.resume()
+
+        assert (await task).text == spoken("hello", 20)
+        assert expired.finish_reason is FinishReason.TIMEOUT
+
+
+@virtual
+async def test_a_cache_reset_makes_the_next_prompt_start_afresh() -> None:
+    async with make_engine() as engine:
+        await engine.generate("hello world", params())
+        again = await engine.generate("hello world", params())
+        await engine.reset_prefix_cache()
+        running = asyncio.create_task(engine.generate("hello world", params(max_tokens=60)))
+        await settle(engine, steps=5)
+        await engine.reset_prefix_cache()
+        afresh = await running
+
+    assert again.usage.cached_tokens == 8
+    assert afresh.usage.cached_tokens == 0
+    assert afresh.text == spoken("hello world", 60)
+
+
+@virtual
 async def test_health_and_stats_tell_what_runs() -> None:
     async with make_engine() as engine:
         task = asyncio.create_task(engine.generate("hello", params(max_tokens=100)))

@@ -15,6 +15,7 @@ from ...messages import (
     FinishReason,
     Generate,
     Preempted,
+    RowFailed,
     StepDone,
     StepFailed,
     StepPlan,
@@ -41,7 +42,10 @@ class Batcher:
         self._ledger = Ledger(limits.num_slots, limits.max_model_len)
         self._roster = Roster(self._ledger)
         self._report = Report()
+        self._limits = limits
         self._deadlines: list[tuple[int, int]] = []  # a heap of (time, serial), lazily purged
+        self._ages: list[tuple[int, int]] = []  # a heap of (when to gain a class, serial)
+        self.is_paused = False
         self._blocks = BlockClient(pool, self.steps, self._ledger)
         publisher = Publisher(self._ledger, hasher, self._blocks)
         self._publisher = publisher if limits.prefix_caching else None
@@ -57,8 +61,10 @@ class Batcher:
 
     # Requests
 
-    def add(self, request: Generate) -> None:
+    def add(self, request: Generate, now_ns: int) -> None:
         """A new request waits."""
+        if self._limits.ageing_ns is not None:
+            heapq.heappush(self._ages, (now_ns + self._limits.ageing_ns, request.serial))
         self._roster.add(Sequence(request, request.prompt, list(request.block_hashes)))
         for time_ns in (request.deadline_ns, request.queue_deadline_ns):
             if time_ns is not None:
@@ -94,8 +100,9 @@ class Batcher:
         A plan that is returned must be posted: it is certain from here on (rule 3).
         """
         self._blocks.tell()
-        if self.steps.is_full:
+        if self.steps.is_full or self.is_paused:
             return None
+        self._age(now_ns)
         plan = self._planner.plan(now_ns)
         if plan is not None:
             self.steps.post(plan)
@@ -103,10 +110,12 @@ class Batcher:
 
     def complete(self, result: StepDone) -> None:
         """Apply the result of the oldest step in flight."""
-        plan = self.steps.take_oldest(result.step)
         ledger = self._ledger
-        for failed in result.failed:
-            self._fail_row(plan, failed.row, failed.error)
+        if result.failed:
+            self._blocks.unpublish()  # before the step counts as done
+        plan = self.steps.take_oldest(result.step)
+        if result.failed:
+            self._fail_rows(plan, result.failed)
         slots, token_ids, lengths = ledger.confirm(plan, result.token_ids)
         self._report.add_tokens(ledger.serial[slots], token_ids)
         stops = ledger.is_stop(slots, token_ids, lengths)
@@ -135,21 +144,44 @@ class Batcher:
         """What happened since the last call, for the Detokenizer."""
         return self._report.take()
 
-    def _fail_row(self, plan: StepPlan, row: int, error: str) -> None:
-        slot = int(plan.slots[row])
-        if plan.epochs[row] >= self._ledger.valid_from[slot]:
-            self._end(self._roster.at(slot).request.serial, FinishReason.ERROR, error=error)
+    def _fail_rows(self, plan: StepPlan, failures: tuple[RowFailed, ...]) -> None:
+        """Those requests fail alone. What is not known to be written is not found any more, and
+        whoever started upon such blocks starts again (rule 19)."""
+        for failed in failures:
+            slot = int(plan.slots[failed.row])
+            if plan.epochs[failed.row] >= self._ledger.valid_from[slot]:
+                serial = self._roster.at(slot).request.serial
+                self._end(serial, FinishReason.ERROR, error=failed.error)
+        for slot in self._roster.running.slots.tolist():
+            if self._ledger.hit_step[slot] >= plan.step:
+                self._start_again(self._roster.at(slot))
 
     def _retry(self, sequence: Sequence, error: str) -> None:
-        assert sequence.slot is not None
         sequence.failed_steps += 1
         if sequence.failed_steps > MAX_FAILED_STEPS:
             self._end(sequence.request.serial, FinishReason.ERROR, error=error)
             return
+        self._start_again(sequence)
+
+    def _start_again(self, sequence: Sequence) -> None:
+        """Results in flight do not count; it waits in its place and is computed afresh."""
+        assert sequence.slot is not None
         self._blocks.release(sequence.slot)
         self._roster.preempt(sequence)
         self._ledger.void(sequence.slot)
         self._report.add(Preempted(sequence.request.serial))
+
+    def _age(self, now_ns: int) -> None:
+        """Waiting long enough raises a sequence by one class (rule 13)."""
+        while self._ages and self._ages[0][0] <= now_ns:
+            _, serial = heapq.heappop(self._ages)
+            sequence = self._roster.get(serial)
+            if sequence is None:
+                continue
+            if not self._roster.is_running(sequence):
+                self._roster.raise_class(sequence)
+            assert self._limits.ageing_ns is not None
+            heapq.heappush(self._ages, (now_ns + self._limits.ageing_ns, serial))
 
     def _end(
         self,

@@ -37,6 +37,7 @@ class Ledger:
         self.epoch = column()
         self.valid_from = column()  # results of older epochs are dropped
         self.last_step = column()  # the last step that mentions the slot
+        self.hit_step = column()  # the step that last started it upon found blocks
         self.stop_ids = np.full((1, num_slots), -1, dtype=np.int32)  # a row per further stop id
         self.sequences: list[Sequence | None] = [None] * num_slots
         self._free = [(0, slot) for slot in range(num_slots)]  # a heap of (fence, slot)

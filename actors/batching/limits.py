@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 
 MAX_FAILED_STEPS = 2  # steps one request may lose to the device before it fails
+MAX_PREEMPTIONS = 3  # then a sequence resumes only where nobody earlier can take its blocks again
+MAX_BYPASSES = 16  # then nobody is admitted before a sequence that does not fit yet
+MAX_MISFITS = 8  # waiting sequences that are tried in one step though they do not fit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -10,12 +13,17 @@ class BatchLimits:
     """The limits a Batcher keeps, from the engine's options and the device's facts."""
 
     block_size: int
+    num_blocks: int
     max_model_len: int
     max_num_seqs: int
     max_num_batched_tokens: int
     long_prefill_token_threshold: int | None
     steps_in_flight: int
     prefix_caching: bool
+    ageing_ns: int | None = None  # waiting that long raises a sequence by one class
+
+    def blocks_for(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.block_size)
 
     @property
     def num_slots(self) -> int:

@@ -32,14 +32,18 @@ class RunningOrder:
 
     def add(self, sequence: Sequence) -> None:
         assert sequence.slot is not None
-        place = bisect_left(self._orders, sequence.order)
+        place = self.place_of(sequence)
         self._orders.insert(place, sequence.order)
         self._slots = np.insert(self._slots, place, sequence.slot)
-        self._classes = np.insert(self._classes, place, sequence.request.priority)
+        self._classes = np.insert(self._classes, place, sequence.priority)
         seal(self._slots)
 
+    def place_of(self, sequence: Sequence) -> int:
+        """Where it stands in the order, or would stand."""
+        return bisect_left(self._orders, sequence.order)
+
     def remove(self, sequence: Sequence) -> None:
-        place = bisect_left(self._orders, sequence.order)
+        place = self.place_of(sequence)
         assert self._orders[place] == sequence.order
         del self._orders[place]
         self._slots = np.delete(self._slots, place)
@@ -62,9 +66,9 @@ class WaitingQueue:
     def __reversed__(self) -> Iterator[Sequence]:
         return reversed(self._sequences)
 
-    @property
-    def head(self) -> Sequence | None:
-        return self._sequences[0] if self._sequences else None
+    def snapshot(self) -> Iterator[Sequence]:
+        """The sequences in order, whatever is added or removed meanwhile."""
+        return iter(self._sequences.copy() if self._sequences else ())
 
     def add(self, sequence: Sequence) -> None:
         insort(self._sequences, sequence, key=_order)

@@ -6,11 +6,20 @@ waiting sequence of a more important class is served before running rows of a le
 
 import numpy as np
 
-from ...messages import Admitted, Grant, Ints, Preempted, RowState, StepPlan, frozen_ints
+from ...messages import (
+    Admitted,
+    Grant,
+    Ints,
+    Preempted,
+    RowState,
+    SequenceAdmitted,
+    StepPlan,
+    frozen_ints,
+)
 from .block_client import BlockClient
 from .draft import Rows, StepDraft
 from .ledger import Ledger
-from .limits import BatchLimits
+from .limits import MAX_BYPASSES, MAX_MISFITS, MAX_PREEMPTIONS, BatchLimits
 from .publishing import Publisher
 from .report import Report
 from .roster import Roster
@@ -43,17 +52,37 @@ class Planner:
     def plan(self, now_ns: int) -> StepPlan | None:
         """The next step, or None when nothing can run."""
         draft = StepDraft(self._steps.posted + 1, self._limits.max_num_batched_tokens)
-        running, waiting = self._roster.running, self._roster.waiting
+        running = self._roster.running
         order, classes = running.slots, running.classes  # as they are at the start of the turn
         place = 0
-        while (head := waiting.head) is not None:
-            until = int(np.searchsorted(classes, head.request.priority, side="right"))
+        misfits: list[Sequence] = []
+        for sequence in self._roster.waiting.snapshot():
+            until = int(np.searchsorted(classes, sequence.priority, side="right"))
             self._advance(draft, order, place, until)
             place = max(place, until)
-            if not self._admit(draft, head, order[place:], now_ns):
+            outcome = self._admit(draft, sequence, order[place:], now_ns)
+            if outcome == Grant.FULL:
+                for misfit in misfits:
+                    misfit.bypassed += 1
+            elif not self._may_be_bypassed(sequence, outcome, misfits):
                 break
         self._advance(draft, order, place, len(order))
         return draft.seal(self._ledger)
+
+    @staticmethod
+    def _may_be_bypassed(
+        sequence: Sequence, outcome: Grant | None, misfits: list[Sequence]
+    ) -> bool:
+        """Whether less important sequences may be tried though this one cannot run now.
+
+        Without a seat, a slot or budget (None) nobody can. One whose blocks come later keeps what
+        is free for it. One that does not fit lets smaller ones pass, but not for ever: then it
+        has the only reservation, on everything (rule 12).
+        """
+        if outcome != Grant.REFUSED or sequence.bypassed >= MAX_BYPASSES:
+            return False
+        misfits.append(sequence)
+        return len(misfits) < MAX_MISFITS
 
     # Running sequences
 
@@ -90,8 +119,7 @@ class Planner:
         if threshold is not None and len(self._roster) > 1:
             want = np.minimum(want, threshold)
         if int(want.sum()) > draft.budget:
-            before = want.cumsum(dtype=np.int32) - want
-            want = np.clip(draft.budget - before, 0, want)
+            return _fair_shares(want, draft.budget)
         return want
 
     def _grow(self, draft: StepDraft, order: Ints, ranks: Ints, reach: Ints) -> None:
@@ -126,14 +154,21 @@ class Planner:
 
     # Waiting sequences
 
-    def _admit(self, draft: StepDraft, sequence: Sequence, lesser: Ints, now_ns: int) -> bool:
-        """Start or resume a waiting sequence; `lesser` are running slots of lower classes."""
+    def _admit(
+        self, draft: StepDraft, sequence: Sequence, lesser: Ints, now_ns: int
+    ) -> Grant | None:
+        """Start or resume a waiting sequence; `lesser` are running slots of lower classes.
+
+        None says that blocks were not the question: no budget, no seat, or no slot.
+        """
         ledger = self._ledger
         slot = self._slot_for(sequence)
         lesser = lesser[ledger.covered[lesser] > 0] if draft.has_preempted else lesser
         seats = len(self._roster.running) + 1 - self._limits.max_num_seqs
         if slot is None or draft.budget <= 0 or seats > len(lesser):
-            return False
+            return None
+        if not self._is_safe_to_resume(sequence):
+            return Grant.REFUSED
         token_ids = ledger.confirmed_tokens(sequence)
         chunk = self._first_chunk(draft, len(token_ids))
         answer = self._blocks.admit(
@@ -147,16 +182,41 @@ class Planner:
         )
         for victim in answer.preempted.tolist():
             self._preempt(draft, victim)
-        if answer.outcome != Grant.FULL:
-            return False
+        if answer.outcome == Grant.FULL:
+            self._start(draft, sequence, slot, token_ids, answer, chunk)
+            self._note_first_admission(sequence, answer.cached_tokens, now_ns)
+        return answer.outcome
+
+    def _start(
+        self,
+        draft: StepDraft,
+        sequence: Sequence,
+        slot: int,
+        token_ids: Ints,
+        answer: SequenceAdmitted,
+        chunk: int,
+    ) -> None:
+        """The sequence has its blocks: it runs from what was found of its prefix."""
+        ledger, cached_tokens = self._ledger, answer.cached_tokens
         if sequence.slot is None:
             ledger.assign(slot, sequence)
-        ledger.place(slot, answer.cached_tokens, len(answer.block_ids), self._limits.block_size)
+        ledger.place(slot, cached_tokens, len(answer.block_ids), self._limits.block_size)
+        if cached_tokens:
+            ledger.hit_step[slot] = draft.step
         self._roster.run(sequence)
-        self._note_first_admission(sequence, answer.cached_tokens, now_ns)
         draft.new_rows.append(self._row_state(sequence, slot, token_ids, answer.block_ids))
-        self._add_rows(draft, _first_row(slot, len(token_ids), answer.cached_tokens, chunk))
-        return True
+        self._add_rows(draft, _first_row(slot, len(token_ids), cached_tokens, chunk))
+
+    def _is_safe_to_resume(self, sequence: Sequence) -> bool:
+        """Rule 14: after some preemptions only where its worst case fits beside those of everyone
+        earlier, so that nobody of them can ever take its blocks again."""
+        if sequence.preemptions < MAX_PREEMPTIONS:
+            return True
+        earlier = self._roster.running.slots[: self._roster.running.place_of(sequence)]
+        ends = self._ledger.end[earlier] - 1  # the last token needs no KV
+        blocks = int((-(-ends // self._limits.block_size)).sum())
+        own = len(sequence.request.prompt) + sequence.request.max_tokens - 1
+        return blocks + self._limits.blocks_for(own) <= self._limits.num_blocks
 
     def _slot_for(self, sequence: Sequence) -> int | None:
         """Its own slot once no step in flight mentions it (rule 6), or a free one (rule 7)."""
@@ -220,3 +280,12 @@ def _first_row(slot: int, num_confirmed: int, cached_tokens: int, chunk: int) ->
     end = min(cached_tokens + chunk, num_confirmed)
     values = (slot, cached_tokens, end - cached_tokens, num_confirmed, end)
     return Rows(*(frozen_ints((value,)) for value in values))
+
+
+def _fair_shares(want: Ints, budget: int) -> Ints:
+    """Cut what rows want down to the budget: an equal share for each, the rest in their order."""
+    fair = np.minimum(want, budget // len(want))
+    extra = want - fair
+    before = extra.cumsum(dtype=np.int32) - extra
+    shares: Ints = fair + np.clip(budget - int(fair.sum()) - before, 0, extra)
+    return shares

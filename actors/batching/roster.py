@@ -52,8 +52,15 @@ class Roster:
         """A running sequence waits again, in its old place; it keeps its slot (rule 6)."""
         assert sequence.slot is not None
         self.preemptions += 1
+        sequence.preemptions += 1
         self._ledger.preempt(sequence.slot)
         self.running.remove(sequence)
+        self.waiting.add(sequence)
+
+    def raise_class(self, sequence: Sequence) -> None:
+        """A waiting sequence gains a class."""
+        self.waiting.remove(sequence)
+        sequence.raised += 1
         self.waiting.add(sequence)
 
     def remove(self, sequence: Sequence) -> None:

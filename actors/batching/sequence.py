@@ -14,13 +14,21 @@ class Sequence:
     tokens: Ints  # what is confirmed, while it has no slot
     block_hashes: list[BlockHash] = field(default_factory=list)  # of full blocks, as far as known
     slot: int | None = None
+    raised: int = 0  # classes gained by waiting; kept until the end (rule 13)
     was_admitted: bool = False
+    bypassed: int = 0  # sequences that were admitted before it while it did not fit
+    preemptions: int = 0
     failed_steps: int = 0  # steps it lost to the device
+
+    @property
+    def priority(self) -> int:
+        """Its class; the smallest comes first."""
+        return self.request.priority - self.raised
 
     @property
     def order(self) -> tuple[int, int]:
         """Importance: class, then arrival. The smallest comes first."""
-        return self.request.priority, self.request.serial
+        return self.priority, self.request.serial
 
     def is_expired(self, now_ns: int) -> bool:
         """Whether its deadline has passed, or it has waited longer than it would."""
