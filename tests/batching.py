@@ -11,8 +11,12 @@ from stepahead.gpu.oracle import Oracle
 from stepahead.gpu.simulated import SimulatedDevice
 from stepahead.kvpool import BlockHasher, BlockPool
 from stepahead.messages import (
+    NO_INTS,
+    BlocksReserved,
     Ended,
     Generate,
+    ReleaseBlocks,
+    ReserveBlocks,
     RowFailed,
     SamplingParams,
     StepDone,
@@ -119,11 +123,16 @@ class World:
         self.plans: deque[StepPlan] = deque()
         self._mentioned: deque[set[int]] = deque()  # blocks that each step in flight may touch
         self._doomed: set[int] = set()  # steps that come back failed
+        self.has_failed = False  # then tokens may be lost on purpose
+        self._riders: deque[list[int]] = deque()  # serials that each step in flight samples for
+        self.requests: dict[int, Generate] = {}
+        self._watch_reservations()
         self.now = 0
 
     def add(self, request: Generate) -> Generate:
         self.batcher.add(request, self.now)
         self.said.setdefault(request.serial, [])
+        self.requests[request.serial] = request
         self._look()
         return request
 
@@ -133,25 +142,47 @@ class World:
     def plan(self) -> StepPlan | None:
         plan = self.batcher.plan(self.now)
         if plan is not None:
+            self._check_plan(plan)
             self.plans.append(plan)
+            slots = plan.slots[plan.samples].tolist()
+            self._riders.append([int(self.batcher._ledger.serial[slot]) for slot in slots])
             self._mentioned.append({b for s in plan.slots.tolist() for b in self.pool.table(s)})
         self._look()
         return plan
 
+    def _check_plan(self, plan: StepPlan) -> None:
+        """Every row computes something, within every limit, and occurs once."""
+        ends = plan.starts + plan.lengths
+        assert (plan.lengths > 0).all(), "a row that computes nothing"
+        assert plan.num_tokens <= self.limits.max_num_batched_tokens, "over budget"
+        assert (ends < self.limits.max_model_len).all(), "KV past what any token needs"
+        assert len(set(plan.slots.tolist())) == len(plan.slots) <= self.limits.max_num_seqs
+
     def complete(self) -> None:
         """The device finishes its oldest step."""
-        plan = self.plans.popleft()
-        self._mentioned.popleft()
+        self._look()
+        plan = self._take_oldest()
         if plan.step in self._doomed:
             self._fail(plan)
             return
         result = self.device.run(plan)
         assert not result.failed, result.failed
+        before = {serial: len(said) for serial, said in self.said.items()}
+        live = [serial for serial in self._sampled_for if serial not in self.ended]
         self.batcher.complete(result)
         self._look()
+        if not self.has_failed:
+            for serial in live:
+                assert len(self.said[serial]) == before[serial] + 1, "a token was lost"
+
+    def _take_oldest(self) -> StepPlan:
+        self._mentioned.popleft()
+        self._sampled_for = self._riders.popleft()
+        return self.plans.popleft()
 
     def fail_step(self) -> None:
         """The device gives nothing for its oldest step, nor for those that were behind it."""
+        self.has_failed = True
         self._doomed.update(plan.step for plan in self.plans)
         self.complete()
 
@@ -165,8 +196,8 @@ class World:
         if self.plans[0].step in self._doomed:
             self.complete()
             return set()
-        plan = self.plans.popleft()
-        self._mentioned.popleft()
+        plan = self._take_oldest()
+        self.has_failed = True
         result = self.device.run(plan)
         row = rng.randrange(len(plan.slots))
         token_ids = result.token_ids.copy()
@@ -197,6 +228,8 @@ class World:
             ):
                 assert serial not in self.ended, "a token after the end"
                 self.said[serial].append(token_id)
+            for admitted in report.admitted:
+                self._check_hit(self.requests[admitted.serial], admitted.cached_tokens)
             for ended in report.ended:
                 assert ended.serial not in self.ended, "ended twice"
                 self.ended[ended.serial] = ended
@@ -204,6 +237,35 @@ class World:
         self.batcher.check()
         for blocks in self._mentioned:
             assert not any(map(self.pool.is_free, blocks)), "a step in flight touches a free block"
+
+    def _check_hit(self, request: Generate, cached_tokens: int) -> None:
+        """What was found must have been said before, under the same salt."""
+        prefix = request.prompt[:cached_tokens].tolist()
+        assert not prefix or any(
+            other.cache_salt == request.cache_salt
+            and [*other.prompt.tolist(), *self.said[serial]][:cached_tokens] == prefix
+            for serial, other in self.requests.items()
+            if serial != request.serial
+        ), "a prefix of another salt was found"
+
+    def _watch_reservations(self) -> None:
+        """Rule 9: without its last victim a message would not have had blocks enough."""
+        reserve = self.pool.reserve
+
+        def watched(ask: ReserveBlocks) -> BlocksReserved:
+            self.pool.release(ReleaseBlocks(ask.posted, ask.done, NO_INTS, NO_INTS))
+            within_reach = self.pool.num_free + self.pool.num_due
+            gains = {slot: self._gain(slot) for slot in ask.victims.tolist()}
+            answer = reserve(ask)
+            spared = [gains[slot] for slot in answer.preempted.tolist()[:-1]]
+            if len(answer.preempted):
+                assert within_reach + sum(spared) < int(ask.wanted.sum()), "a victim for nothing"
+            return answer
+
+        self.pool.reserve = watched  # type: ignore[method-assign]  # it watches, and passes on
+
+    def _gain(self, slot: int) -> int:
+        return sum(self.pool._refs[block] == 1 for block in self.pool.table(slot))
 
     def answer(self, request: Generate) -> list[int]:
         """What an undisturbed run of the request says."""
@@ -218,3 +280,4 @@ class World:
     def assert_is_empty(self) -> None:
         assert self.batcher.num_running == self.batcher.num_waiting == 0
         assert self.pool.num_free == self.pool.num_blocks, "blocks leaked"
+        assert len(self.batcher._ledger._free) == self.limits.num_slots, "slots leaked"

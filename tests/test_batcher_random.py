@@ -1,10 +1,12 @@
 """Random lives of the pure cores against the oracle; every call is checked (tests/batching.py)."""
 
 import random
+from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
 
+from stepahead.actors.batching.limits import MAX_PREEMPTIONS
 from stepahead.gpu.oracle import Oracle
 from stepahead.messages import FinishReason, Generate
 
@@ -22,6 +24,7 @@ class RandomLife:
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
         pick = self.random.choice
+        self.classes = pick([[0], [0, 0, 0, 1, 2]])
         limits = make_limits(
             max_model_len=64,
             max_num_seqs=pick([1, 2, 4, 8]),
@@ -48,7 +51,7 @@ class RandomLife:
             serial,
             prompt,
             max_tokens=self.random.randint(1, 64 - len(prompt)),
-            priority=self.random.choice([0, 0, 0, 1, 2]),
+            priority=self.random.choice(self.classes),
             cache_salt=self.random.choice([b"", b"", b"other"]),
             deadline_ns=self.random.choice([None] * 9 + [self.world.now + 30]),
             queue_deadline_ns=self.random.choice([None] * 9 + [self.world.now + 5]),
@@ -102,6 +105,12 @@ class RandomLife:
                 is_timed = request.deadline_ns is not None or request.queue_deadline_ns is not None
                 assert is_timed or request.serial in self.given_up
 
+    def assert_preemptions_are_bounded(self) -> None:
+        """Rule 14, where everybody is of one class and the device never fails."""
+        if self.classes == [0] and not self.world.has_failed:
+            counts = Counter(p.serial for report in self.world.reports for p in report.preempted)
+            assert max(counts.values(), default=0) <= MAX_PREEMPTIONS
+
 
 def live_and_check(seed: int) -> None:
     life = RandomLife(seed)
@@ -113,6 +122,7 @@ def live_and_check(seed: int) -> None:
     life.world.plan()
 
     life.assert_everybody_got_their_own()
+    life.assert_preemptions_are_bounded()
     life.world.assert_is_empty()
 
 

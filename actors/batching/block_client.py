@@ -2,8 +2,6 @@
 
 from typing import Protocol, TypeAlias
 
-import numpy as np
-
 from ...messages import (
     NO_INTS,
     AdmitSequence,
@@ -68,9 +66,11 @@ class BlockClient:
         """Grow rows at these ranks of `order`; those later in the order may give way."""
         victims = victim_ranks = NO_INTS
         if int(wanted.sum()) > self._num_free:
-            first = int(ranks[0]) + 1
-            victims = frozen_ints(order[first:][::-1])
-            victim_ranks = frozen_ints(np.arange(len(order) - 1, first - 1, -1))
+            # Who gave way earlier in this turn has nothing left to give.
+            holds = self._ledger.covered[order] > 0
+            later = holds.nonzero()[0][::-1]
+            victim_ranks = frozen_ints(later[later > ranks[0]])
+            victims = frozen_ints(order[victim_ranks])
         answer = self._pool.reserve(
             ReserveBlocks(
                 self._steps.posted,

@@ -32,18 +32,14 @@ class RunningOrder:
 
     def add(self, sequence: Sequence) -> None:
         assert sequence.slot is not None
-        place = self.place_of(sequence)
+        place = bisect_left(self._orders, sequence.order)
         self._orders.insert(place, sequence.order)
         self._slots = np.insert(self._slots, place, sequence.slot)
         self._classes = np.insert(self._classes, place, sequence.priority)
         seal(self._slots)
 
-    def place_of(self, sequence: Sequence) -> int:
-        """Where it stands in the order, or would stand."""
-        return bisect_left(self._orders, sequence.order)
-
     def remove(self, sequence: Sequence) -> None:
-        place = self.place_of(sequence)
+        place = bisect_left(self._orders, sequence.order)
         assert self._orders[place] == sequence.order
         del self._orders[place]
         self._slots = np.delete(self._slots, place)

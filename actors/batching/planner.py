@@ -209,14 +209,13 @@ class Planner:
 
     def _is_safe_to_resume(self, sequence: Sequence) -> bool:
         """Rule 14: after some preemptions only where its worst case fits beside those of everyone
-        earlier, so that nobody of them can ever take its blocks again."""
+        earlier, so that none of them can ever take its blocks again."""
         if sequence.preemptions < MAX_PREEMPTIONS:
             return True
-        earlier = self._roster.running.slots[: self._roster.running.place_of(sequence)]
-        ends = self._ledger.end[earlier] - 1  # the last token needs no KV
-        blocks = int((-(-ends // self._limits.block_size)).sum())
-        own = len(sequence.request.prompt) + sequence.request.max_tokens - 1
-        return blocks + self._limits.blocks_for(own) <= self._limits.num_blocks
+        blocks_for = self._limits.blocks_for
+        earlier = [other for other in self._roster if other.order < sequence.order]
+        worst = sum(blocks_for(other.most_kv) for other in [*earlier, sequence])
+        return worst <= self._limits.num_blocks
 
     def _slot_for(self, sequence: Sequence) -> int | None:
         """Its own slot once no step in flight mentions it (rule 6), or a free one (rule 7)."""

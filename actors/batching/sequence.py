@@ -30,6 +30,11 @@ class Sequence:
         """Importance: class, then arrival. The smallest comes first."""
         return self.priority, self.request.serial
 
+    @property
+    def most_kv(self) -> int:
+        """Positions whose KV it may come to need; that of the last token is never needed."""
+        return len(self.request.prompt) + self.request.max_tokens - 1
+
     def is_expired(self, now_ns: int) -> bool:
         """Whether its deadline has passed, or it has waited longer than it would."""
         deadline, queue_deadline = self.request.deadline_ns, self.request.queue_deadline_ns

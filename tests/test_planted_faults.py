@@ -1,0 +1,180 @@
+"""Faults planted in the cores, one at a time: the random lives must find each of them.
+
+This tests the simulation itself: an invariant that never fires proves nothing.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import stepahead.actors.batching.planner as planner_module
+from stepahead.actors.batching.block_client import BlockClient
+from stepahead.actors.batching.ledger import Ledger
+from stepahead.actors.batching.planner import Planner
+from stepahead.actors.batching.publishing import Publisher
+from stepahead.actors.batching.roster import Roster
+from stepahead.actors.batching.sequence import Sequence
+from stepahead.kvpool import BlockHasher, BlockPool
+from stepahead.kvpool.free import DueBlocks
+from stepahead.kvpool.prefix import PrefixIndex
+from stepahead.messages import Ints
+
+from .test_batcher_random import live_and_check
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+FAULTS: list[Plant] = []
+SEEDS = 80  # lives in which a fault must show
+
+
+def fault(plant: Plant) -> Plant:
+    FAULTS.append(plant)
+    return plant
+
+
+@fault
+def blocks_are_published_before_a_step_writes_them(patch: pytest.MonkeyPatch) -> None:
+    publish = Publisher.publish
+
+    def early(self: Publisher, slots: Ints, reach: Ints, step: int) -> None:
+        covered, confirmed = self._ledger.covered[slots], self._ledger.confirmed[slots]
+        publish(self, slots, np.minimum(confirmed, covered), step)
+
+    patch.setattr(Publisher, "publish", early)
+
+
+@fault
+def blocks_are_free_before_the_step_that_uses_them_is_done(patch: pytest.MonkeyPatch) -> None:
+    add = DueBlocks.add
+    patch.setattr(DueBlocks, "add", lambda self, block, fence: add(self, block, fence - 1))
+
+
+@fault
+def a_late_row_is_applied_to_the_next_owner_of_the_slot(patch: pytest.MonkeyPatch) -> None:
+    def void(self: Ledger, slot: int) -> None:
+        self.epoch[slot] += 1
+
+    patch.setattr(Ledger, "void", void)
+    patch.setattr(Ledger, "free_slot", lambda self, done: self._free[0][1] if self._free else None)
+
+
+@fault
+def a_sequence_is_resumed_before_its_rows_are_done(patch: pytest.MonkeyPatch) -> None:
+    slot_for = Planner._slot_for
+
+    def hasty(self: Planner, sequence: Sequence) -> int | None:
+        return slot_for(self, sequence) if sequence.slot is None else sequence.slot
+
+    patch.setattr(Planner, "_slot_for", hasty)
+
+
+@fault
+def every_victim_is_taken_for_one_block(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(BlockPool, "num_due", property(lambda self: 0))
+
+
+@fault
+def one_token_too_many_is_generated(patch: pytest.MonkeyPatch) -> None:
+    assign = Ledger.assign
+
+    def generous(self: Ledger, slot: int, sequence: Sequence) -> None:
+        assign(self, slot, sequence)
+        self.end[slot] += 1
+
+    patch.setattr(Ledger, "assign", generous)
+
+
+@fault
+def a_token_that_arrives_after_a_preemption_is_lost(patch: pytest.MonkeyPatch) -> None:
+    preempt = Ledger.preempt
+
+    def forgetful(self: Ledger, slot: int) -> None:
+        preempt(self, slot)
+        self.valid_from[slot] = self.epoch[slot]
+
+    patch.setattr(Ledger, "preempt", forgetful)
+
+
+@fault
+def a_preempted_sequence_that_ends_keeps_its_slot(patch: pytest.MonkeyPatch) -> None:
+    remove = Roster.remove
+
+    def leaky(self: Roster, sequence: Sequence) -> None:
+        if not self.is_running(sequence):
+            sequence.slot = None
+        remove(self, sequence)
+
+    patch.setattr(Roster, "remove", leaky)
+
+
+@fault
+def preemptions_have_no_bound(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(planner_module, "MAX_PREEMPTIONS", 10**9)
+
+
+@fault
+def a_resumed_sequence_believes_a_position_is_there_that_is_not(patch: pytest.MonkeyPatch) -> None:
+    place = Ledger.place
+
+    def confused(self: Ledger, slot: int, cached: int, num_blocks: int, size: int) -> None:
+        sequence = self.sequences[slot]
+        was_preempted = sequence is not None and sequence.preemptions > 0
+        place(self, slot, cached + was_preempted, num_blocks, size)
+
+    patch.setattr(Ledger, "place", confused)
+
+
+@fault
+def hashes_have_no_salt(patch: pytest.MonkeyPatch) -> None:
+    root = BlockHasher.root
+    patch.setattr(BlockHasher, "root", lambda self, salt=b"": root(self, b""))
+
+
+@fault
+def the_whole_prompt_may_be_found(patch: pytest.MonkeyPatch) -> None:
+    match = BlockPool._match
+    patch.setattr(
+        BlockPool,
+        "_match",
+        lambda self, ask: match(self, replace(ask, token_ids=np.append(ask.token_ids, 0))),
+    )
+
+
+@fault
+def a_failed_step_leaves_its_blocks_findable(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PrefixIndex, "forget_uncommitted", lambda self: self._uncommitted.clear() or [])
+
+
+@fault
+def stops_before_min_tokens_or_not_are_mixed_up(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        Ledger, "is_stop", lambda self, slots, token_ids, lengths: np.zeros(len(slots), np.bool_)
+    )
+
+
+@fault
+def fences_lag_a_step_behind(patch: pytest.MonkeyPatch) -> None:
+    fences = BlockClient._fences
+    patch.setattr(BlockClient, "_fences", lambda self, slots: fences(self, slots) - 1)
+
+
+@fault
+def written_positions_are_not_marked_by_epoch(patch: pytest.MonkeyPatch) -> None:
+    def always(self: Ledger, slots: Ints, epochs: Ints, ends: Ints) -> None:
+        self.written[slots] = ends
+
+    patch.setattr(Ledger, "_mark_written", always)
+
+
+def live_many_lives() -> None:
+    for seed in range(SEEDS):
+        live_and_check(seed)
+
+
+@pytest.mark.parametrize("plant", FAULTS, ids=lambda plant: plant.__name__)
+def test_the_random_lives_find(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+
+    with pytest.raises((AssertionError, IndexError, KeyError, ValueError)):
+        live_many_lives()
