@@ -16,7 +16,7 @@ from .output import ReaderGone, drop_stdout
 
 DONE, FAULT, MISTAKE = 0, 1, 2
 
-_COMMANDS = ("chat", "generate", "bench", "models")
+_COMMANDS = ("chat", "generate", "bench", "simulate", "models")
 
 
 class Commands(click.Group):

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import wraps
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeAlias, TypeVar, get_args
 
 import click
 
@@ -38,6 +38,24 @@ class EngineOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LimitOptions:
+    """What was said about the limits of an imagined engine; None where nothing was."""
+
+    block_size: int | None
+    max_model_len: int | None
+    num_blocks: int | None
+    max_num_seqs: int | None
+    max_num_batched_tokens: int | None
+    steps_in_flight: int | None
+    no_prefix_caching: bool
+
+    def config(self, **defaults: int) -> EngineConfig:
+        """The configuration; raises ConfigError where the options make no sense."""
+        given = {**defaults, **_given(self, without=("no_prefix_caching",))}
+        return EngineConfig(device="simulated", prefix_caching=not self.no_prefix_caching, **given)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingOptions:
     """What was said about sampling; None where nothing was."""
 
@@ -55,10 +73,24 @@ class SamplingOptions:
         return replace(base or SamplingParams(), **given)
 
 
-def _given(options: EngineOptions | SamplingOptions, *, without: tuple[str, ...]) -> dict[str, Any]:
+Options: TypeAlias = EngineOptions | LimitOptions | SamplingOptions
+
+
+def _given(options: Options, *, without: tuple[str, ...]) -> dict[str, Any]:
     values = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in without}
     return {name: value for name, value in values.items() if value is not None}
 
+
+_LIMITS = (
+    click.option("--max-model-len", type=int, metavar="N", help="Positions per sequence."),
+    click.option("--num-blocks", type=int, metavar="N", help="KV blocks in the pool."),
+    click.option("--max-num-seqs", type=int, metavar="N", help="Sequences that run at once."),
+    click.option(
+        "--max-num-batched-tokens", type=int, metavar="N", help="Token positions per step."
+    ),
+    click.option("--steps-in-flight", type=int, metavar="N", help="Steps ahead of the results."),
+    click.option("--no-prefix-caching", is_flag=True, help="Compute every prompt from its start."),
+)
 
 _ENGINE = (
     click.option(
@@ -70,14 +102,7 @@ _ENGINE = (
     ),
     click.option("--device", type=click.Choice(get_args(Device)), help="Where to compute."),
     click.option("--dtype", type=click.Choice(get_args(DType)), help="What to compute in."),
-    click.option("--max-model-len", type=int, metavar="N", help="Positions per sequence."),
-    click.option("--num-blocks", type=int, metavar="N", help="KV blocks in the pool."),
-    click.option("--max-num-seqs", type=int, metavar="N", help="Sequences that run at once."),
-    click.option(
-        "--max-num-batched-tokens", type=int, metavar="N", help="Token positions per step."
-    ),
-    click.option("--steps-in-flight", type=int, metavar="N", help="Steps ahead of the results."),
-    click.option("--no-prefix-caching", is_flag=True, help="Compute every prompt from its start."),
+    *_LIMITS,
     click.option(
         "--log",
         default="warning",
@@ -105,6 +130,12 @@ def engine_options(command: Command) -> Command:
     return _gather(command, "engine", EngineOptions, _ENGINE)
 
 
+def limit_options(command: Command) -> Command:
+    """Give a command the limits of an engine that is only imagined, as its argument `limits`."""
+    block_size = click.option("--block-size", type=int, metavar="N", help="Positions per KV block.")
+    return _gather(command, "limits", LimitOptions, (block_size, *_LIMITS))
+
+
 def sampling_options(command: Command) -> Command:
     """Give a command the options about sampling, as its argument `sampling`."""
     return _gather(command, "sampling", SamplingOptions, _SAMPLING)
@@ -113,7 +144,7 @@ def sampling_options(command: Command) -> Command:
 def _gather(
     command: Command,
     argument: str,
-    kind: type[EngineOptions] | type[SamplingOptions],
+    kind: type[Options],
     options: tuple[Callable[[Command], Command], ...],
 ) -> Command:
     names = [field.name for field in fields(kind)]
