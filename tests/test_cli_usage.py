@@ -49,8 +49,8 @@ def test_help_lists_only_commands_that_exist(capsys: pytest.CaptureFixture[str])
 
     listed = capsys.readouterr().out.partition("Commands:")[2].splitlines()
     names = [line.split()[0] for line in listed if line.strip()]
-    assert names == ["chat", "generate", "bench", "models"]
-    assert [main([name, "--help"]) for name in names] == [0, 0, 0, 0]
+    assert {"chat", "generate", "bench", "models"} <= set(names)
+    assert [main([name, "--help"]) for name in names] == [0] * len(names)
 
 
 @pytest.mark.parametrize(
