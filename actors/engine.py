@@ -1,6 +1,7 @@
 """Engine: starts and closes the actors, and is what callers talk to."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self, TypedDict, TypeVar, Unpack
@@ -51,8 +52,9 @@ class Engine:
         async with Engine(EngineConfig(model="smollm2-135m")) as engine:
             result = await engine.generate("The capital of France is")
 
-    `backend` and `offload` are for tests and simulations; otherwise the model is loaded as the
-    configuration says, and long texts are tokenised on threads.
+    `backend`, `offload` and `clock` are for tests and simulations; otherwise the model is loaded
+    as the configuration says, long texts are tokenised on threads, and time is the system's
+    (an event loop's own time may be as coarse as a millisecond).
     """
 
     def __init__(
@@ -61,15 +63,18 @@ class Engine:
         *,
         backend: Backend | None = None,
         offload: Offload = offload_to_thread,
+        clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.config = config or EngineConfig()
         self._given_backend = backend
         self._offload = offload
+        self._clock = clock
         self._loop: asyncio.AbstractEventLoop | None = None
         self._backend: Backend | None = None
         self._wiring: Wiring | None = None
         self._task: asyncio.Task[None] | None = None
         self._dead: EngineDead | None = None
+        self._is_unwanted = False  # closed before the model was there
         self._closing: asyncio.Task[None] | None = None
 
     # Life
@@ -83,9 +88,17 @@ class Engine:
             self.config, num_slots=2 * self.config.max_num_seqs
         )
         self._backend = backend
+        if self._is_unwanted:
+            await self.close()
+            raise EngineDead("the engine was closed while it started")
         log = RequestLog(backend.device.facts.model)
         self._wiring = wire(
-            self.config, backend, self._loop, offload=self._offload, on_finished=log.finished
+            self.config,
+            backend,
+            self._loop,
+            offload=self._offload,
+            clock=self._clock,
+            on_finished=log.finished,
         )
         log.attach(self._wiring.journal)
         ready = asyncio.Event()
@@ -97,9 +110,12 @@ class Engine:
 
         Idempotent, also while another task closes; it ends even if its caller is cancelled.
         """
-        if self._loop is None or self._backend is None:
+        if self._loop is None:
             return
         self._require_own_loop()
+        if self._backend is None:
+            self._is_unwanted = True  # `start` sees it when the model is loaded
+            return
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close(self._backend))
         await asyncio.shield(self._closing)

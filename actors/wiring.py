@@ -64,10 +64,11 @@ def wire(
     loop: asyncio.AbstractEventLoop,
     *,
     offload: Offload,
+    clock: Callable[[], int],
     on_finished: Callable[[Finished], None],
 ) -> Wiring:
     """Make the mailboxes first, then the actors between them."""
-    journal = Journal(lambda: int(loop.time() * 1e9))
+    journal = Journal(clock)
     limits, facts = batch_limits(config, backend), backend.device.facts
     watermark = int(config.watermark * facts.num_blocks)
     pool = BlockPool(facts.num_blocks, facts.block_size, limits.num_slots, watermark=watermark)
@@ -86,7 +87,8 @@ def wire(
         batcher,
         executor=to_executor.post,
         detokenizer=to_detokenizer.post,
-        call_at=lambda t_ns, call: loop.call_at(t_ns / 1e9, call),
+        # A timer in floating point may fire a moment early, and would be set again for ever.
+        call_at=lambda t_ns, call: loop.call_later(max(t_ns - clock(), 0) / 1e9 + 1e-6, call),
     )
     executor = Executor(to_executor, backend.device, scheduler=to_scheduler.post)
     detokenizer = Detokenizer(

@@ -22,6 +22,12 @@ async def inline(function: Callable[[], T]) -> T:
     return function()
 
 
+def virtual_clock() -> Callable[[], int]:
+    """The running loop's time, in nanoseconds."""
+    loop = asyncio.get_running_loop()
+    return lambda: int(loop.time() * 1e9)
+
+
 def make_config(**options: object) -> EngineConfig:
     defaults: dict[str, object] = {
         "device": "simulated",
@@ -68,7 +74,7 @@ def make_engine(
     backend = Backend(
         device or make_device(config, oracle=oracle), ToyTokenizer(), SamplingParams()
     )
-    return Engine(config, backend=backend, offload=inline)
+    return Engine(config, backend=backend, offload=inline, clock=virtual_clock())
 
 
 async def settle(engine: Engine, steps: int = 1) -> None:
