@@ -1,17 +1,21 @@
 """Traces through the real Scheduler and pool: what comes out follows from what goes in."""
 
+import asyncio
 import itertools
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from stepahead import ConfigError
+from stepahead import ConfigError, SamplingParams
 from stepahead.actors.simulation.arrivals import Arrivals, Lengths
 from stepahead.actors.simulation.measures import GapCounts, OccupancyMeter, Spread
 from stepahead.actors.simulation.trace import TraceRequest
-from stepahead.gpu.simulated import StepTime
+from stepahead.actors.virtual_time import run_virtual
+from stepahead.gpu.simulated import SimulatedDevice, StepTime
+from stepahead.messages import Timings
 
+from .engines import make_config, make_engine, make_facts
 from .simulations import STEP, make_trace, run
 
 HOST_BOUND = StepTime(
@@ -100,6 +104,13 @@ def test_groups_do_not_share_with_each_other() -> None:
     trace = [TraceRequest(float(i), 40, 2, f"group {i}", prefix_tokens=40) for i in range(3)]
 
     assert run(trace).cache_hit_tokens == 0
+
+
+def test_an_answer_is_nobody_s_prefix() -> None:
+    short = TraceRequest(0.0, 40, 40, "a", prefix_tokens=40)
+    long = TraceRequest(5.0, 80, 2, "a", prefix_tokens=80)
+
+    assert run([short, long]).cache_hit_tokens == 40
 
 
 def test_nothing_is_found_without_prefix_caching() -> None:
@@ -215,3 +226,41 @@ def test_impossible_arrivals_are_a_mistake_that_names_the_field(
 ) -> None:
     with pytest.raises(ConfigError, match=f"^{field}"):
         Arrivals(**options)  # type: ignore[arg-type]  # what is tested
+
+
+async def _through_the_engine(
+    trace: list[TraceRequest], num_blocks: int, steps_in_flight: int
+) -> list[Timings]:
+    """The same trace through all five actors and the simulated device, on a loop."""
+    facts = make_facts(make_config(num_blocks=num_blocks))
+    later = asyncio.get_running_loop().call_later
+    device = SimulatedDevice(facts, 16, later, step_time=STEP)
+    engine = make_engine(device=device, num_blocks=num_blocks, steps_in_flight=steps_in_flight)
+    async with engine:
+
+        async def ask(number: int, request: TraceRequest) -> Timings:
+            await asyncio.sleep(request.arrival)
+            prompt = [32 + number] * request.prompt_tokens
+            params = SamplingParams(max_tokens=request.output_tokens, ignore_eos=True)
+            return (await engine.generate(prompt, params)).timings
+
+        return await asyncio.gather(*(ask(*numbered) for numbered in enumerate(trace)))
+
+
+@pytest.mark.parametrize("steps_in_flight", [1, 2, 3])
+@pytest.mark.parametrize("num_blocks", [48, 256])
+def test_times_are_those_of_the_whole_engine_on_a_loop(
+    steps_in_flight: int, num_blocks: int
+) -> None:
+    drawn = replace(BUSY, duration=1, burst=1, rate=60).draw()
+    trace = [replace(request, prompt_tokens=min(request.prompt_tokens, 50)) for request in drawn]
+
+    timings = run_virtual(_through_the_engine(trace, num_blocks, steps_in_flight))
+    simulated = run(
+        trace, num_blocks=num_blocks, steps_in_flight=steps_in_flight, max_num_batched_tokens=64
+    )
+
+    ttft, latency = [t.ttft_s or 0.0 for t in timings], [t.total_s for t in timings]
+    assert simulated.ttft_s.mean == pytest.approx(sum(ttft) / len(trace))
+    assert simulated.latency_s.mean == pytest.approx(sum(latency) / len(trace))
+    assert simulated.preemptions == sum(t.preemptions for t in timings)

@@ -10,7 +10,8 @@ PARAMS = SamplingParams(temperature=0, ignore_eos=True)
 
 
 class RequestWriter:
-    """Writes prompts: one odd id for all that is a request's own, an even one for its group's.
+    """Writes prompts: one odd id for all that is a request's own, an even one for its group's,
+    and 0 for neither, since that is what a timed device answers.
 
     A block's hash depends on all before it, so prompts share their group's leading tokens only.
     """
@@ -46,6 +47,6 @@ class RequestWriter:
         prompt: Ints = np.full(request.prompt_tokens, 2 * serial + 1, dtype=np.int32)
         if request.prefix_group is not None:
             group = self._groups.setdefault(request.prefix_group, len(self._groups))
-            prompt[: request.prefix_tokens] = 2 * group
+            prompt[: request.prefix_tokens] = 2 * group + 2
         seal(prompt)
         return prompt
