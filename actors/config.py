@@ -61,3 +61,5 @@ class EngineConfig:
     def _check_whole(name: str, value: object) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ConfigError(f"{name} is {value!r}; it must be a whole number of at least 1")
+        if name != "kv_memory" and value >= 2**31:
+            raise ConfigError(f"{name} is {value}; it must be below 2**31")

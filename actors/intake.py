@@ -6,7 +6,8 @@ Whatever is wrong with a request is found here, so that nothing after it can fai
 import itertools
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -98,7 +99,7 @@ class Intake:
     ) -> OutputStream:
         """Admit a conversation, written by the model's chat template."""
         self._check(params, options)
-        size = sum(len(str(message)) for message in messages)
+        size = len(str(messages))
         token_ids = await self._run(size, lambda: self._tokenizer.encode_chat(messages))
         return await self._admit(token_ids, params, options)
 
@@ -122,11 +123,14 @@ class Intake:
         arrived_ns = self._clock()
         prompt = np.array(token_ids, dtype=np.int32)
         seal(prompt)
-        salt = (options.cache_salt or "").encode()
+        salt = (options.cache_salt or "").encode(errors="surrogatepass")
         hashes: tuple[bytes, ...] = ()
         if self._hasher is not None:
             hashes = await self._run(len(prompt), lambda: self._hash(prompt, salt))
         self._check_room(options.request_id)
+        max_tokens = self._max_tokens(params, len(prompt))
+        if params.min_tokens > max_tokens:
+            params = replace(params, min_tokens=max_tokens)
         serial = next(self._serials)
         request_id = options.request_id or f"request-{serial}"
         stream = self._streams.open(serial, request_id)
@@ -136,7 +140,7 @@ class Intake:
             prompt=prompt,
             params=params,
             seed=secrets.randbits(63) if params.seed is None else params.seed,
-            max_tokens=self._max_tokens(params, len(prompt)),
+            max_tokens=max_tokens,
             stop_token_ids=self._stop_ids(params),
             priority=options.priority,
             deadline_ns=_after(arrived_ns, options.deadline),
@@ -165,6 +169,8 @@ class Intake:
     def _check(self, params: SamplingParams, options: RequestOptions) -> None:
         self._streams.check_alive()
         self._check_room(options.request_id)
+        if not isinstance(params, SamplingParams):
+            raise RequestRejected(f"params is {_short(params)}; it must be SamplingParams")
         vocab_size = self._facts.vocab_size
         for token_id in params.stop_token_ids:
             if token_id >= vocab_size:
@@ -178,8 +184,12 @@ class Intake:
             raise RequestRejected(f"priority is {options.priority}; it must fit 32 bits")
         for name in ("deadline", "queue_timeout"):
             seconds = getattr(options, name)
-            if seconds is not None and not 0 < seconds < 1e9:
-                raise RequestRejected(f"{name} is {seconds!r}; it must be above 0 seconds")
+            if seconds is not None and not _is_duration(seconds):
+                raise RequestRejected(
+                    f"{name} is {_short(seconds)}; it must be above 0 and below 1e9 seconds"
+                )
+        if options.cache_salt is not None and not isinstance(options.cache_salt, str):
+            raise RequestRejected(f"cache_salt is {_short(options.cache_salt)}; it must be a text")
 
     def _check_room(self, request_id: str | None) -> None:
         if request_id is not None:
@@ -213,7 +223,10 @@ class Intake:
             )
 
     def _checked_ids(self, prompt: Sequence[int]) -> Sequence[int]:
-        if not isinstance(prompt, (Sequence, np.ndarray)) or isinstance(prompt, bytes):
+        is_row = (
+            prompt.ndim == 1 if isinstance(prompt, np.ndarray) else isinstance(prompt, Sequence)
+        )
+        if not is_row or isinstance(prompt, bytes):
             raise RequestRejected(
                 f"the prompt is {_short(prompt)}; it must be text or a sequence of token ids"
             )
@@ -230,6 +243,11 @@ class Intake:
 def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _is_duration(seconds: object) -> bool:
+    is_number = isinstance(seconds, Real) and not isinstance(seconds, bool)
+    return is_number and 0 < seconds < 1e9  # type: ignore[operator]  # a number, as just checked
 
 
 def _after(now_ns: int, seconds: float | None) -> int | None:

@@ -5,6 +5,7 @@ configured structlog, and is silent otherwise. No prompt or answer is ever logge
 """
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -22,7 +23,10 @@ from .journal import Envelope, Journal
 
 
 class RequestLog:
-    """Writes the events of one engine; bound once to its model's name."""
+    """Writes the events of one engine; bound once to its model's name.
+
+    A logger that raises (a full disk, a broken processor) ends the log and not the engine.
+    """
 
     def __init__(self, model: str) -> None:
         self._log: Any = None  # whatever bound logger the program chose
@@ -40,8 +44,18 @@ class RequestLog:
 
     def finished(self, done: Finished) -> None:
         """The canonical line of a request."""
+        self._try(self._write_finished, done)
+
+    def _try(self, write: Callable[..., None], *arguments: object) -> None:
         if self._log is None:
             return
+        try:
+            write(*arguments)
+        except Exception:  # whatever the program's own logger raises
+            self._log = None
+            logging.getLogger(__name__).exception("structlog raised; this engine logs no more")
+
+    def _write_finished(self, done: Finished) -> None:
         usage, timings = done.usage, done.timings
         self._log.info(
             "request.finished",
@@ -60,6 +74,9 @@ class RequestLog:
         )
 
     def _note(self, actor: str, turn: int, envelope: Envelope[Message]) -> None:
+        self._try(self._write, actor, turn, envelope)
+
+    def _write(self, actor: str, turn: int, envelope: Envelope[Message]) -> None:
         common = {"actor": actor, "turn": turn, "seq": envelope.seq, "t_ns": envelope.t_ns}
         match envelope.message:
             case Generate() as request if actor == "scheduler":

@@ -19,6 +19,7 @@ class DeltaStream(AsyncIterator[Delta]):
         self._abandon = abandon
         self._stream: OutputStream | None = None
         self._is_over = False
+        self._is_awaited = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __aiter__(self) -> Self:
@@ -27,16 +28,27 @@ class DeltaStream(AsyncIterator[Delta]):
     async def __anext__(self) -> Delta:
         if self._is_over:
             raise StopAsyncIteration
+        if self._is_awaited:
+            raise RuntimeError("another task already waits for this stream; it has one reader")
+        self._is_awaited = True
         try:
             if self._stream is None:
-                self._loop = asyncio.get_running_loop()
-                self._stream = await self._submit()
+                await self._begin()
+            assert self._stream is not None
             delta = await self._stream.next()
         except BaseException:
             self._leave()
             raise
+        finally:
+            self._is_awaited = False
         self._is_over = delta.finish_reason is not None
         return delta
+
+    async def _begin(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stream = await self._submit()
+        if self._is_over:  # it was closed meanwhile
+            self._abandon(self._stream.serial)
 
     async def aclose(self) -> None:
         """Give the request up, if it is not over; whoever waits for a delta sees its end."""
@@ -45,6 +57,8 @@ class DeltaStream(AsyncIterator[Delta]):
     async def result(self) -> Result:
         """Wait for the whole answer. Raises RequestFailed if it fails on the way."""
         deltas = [delta async for delta in self]
+        if not deltas:
+            raise RequestFailed("the stream was closed or read to its end before; nothing is left")
         last = deltas[-1]
         assert last.finish_reason is not None
         assert last.usage is not None

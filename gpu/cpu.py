@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import torch
 
-from ..messages import StepDone, StepFailed, StepPlan
+from ..messages import ConfigError, StepDone, StepFailed, StepPlan
 from .device import DeviceFacts, StepAddress
 from .kv import PagedKV, bytes_per_position
 from .loading.resolve import resolve_model
@@ -143,9 +143,16 @@ def open_cpu_device(options: DeviceOptions, post: Post) -> CpuDevice:
         context_length=model.context_length,
         position_bytes=bytes_per_position(model.layers, dtype),
     )
-    kv = PagedKV(
-        model.layers, num_blocks=pool.num_blocks, block_size=options.block_size, dtype=dtype
-    )
+    try:
+        kv = PagedKV(
+            model.layers, num_blocks=pool.num_blocks, block_size=options.block_size, dtype=dtype
+        )
+        tables = SlotTables(options.num_slots, pool.max_model_len, options.block_size)
+    except (MemoryError, ValueError) as error:  # numpy: not to be had, or past what it can count
+        raise ConfigError(
+            f"{pool.num_blocks:,} KV blocks and {options.num_slots:,} slots of "
+            f"{pool.max_model_len:,} positions do not fit the memory; ask for fewer"
+        ) from error
     touching = threading.Thread(target=kv.touch, name="stepahead-touch", daemon=True)
     touching.start()
     try:
@@ -153,7 +160,6 @@ def open_cpu_device(options: DeviceOptions, post: Post) -> CpuDevice:
             decoder = model.build(pool.max_model_len)
     finally:
         touching.join()
-    tables = SlotTables(options.num_slots, pool.max_model_len, options.block_size)
     facts = DeviceFacts(
         model=Path(options.model).name,
         device="cpu",

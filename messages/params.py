@@ -1,11 +1,11 @@
 """How one request is sampled and when it stops."""
 
-import math
+import sys
 from dataclasses import dataclass
 
 from .errors import RequestRejected
 
-MAX_SEED = 2**63 - 1
+MAX_INT = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +67,6 @@ class SamplingParams:
             raise _wrong("min_p", self.min_p, "from 0 to 1")
         if self.seed is not None:
             _require_int("seed", self.seed, least=0)
-            if self.seed > MAX_SEED:
-                raise _wrong("seed", self.seed, "below 2**63")
 
     def _check_stops(self) -> None:
         if not isinstance(self.stop, tuple) or not all(isinstance(s, str) for s in self.stop):
@@ -88,9 +86,11 @@ def _wrong(name: str, given: object, right: str) -> RequestRejected:
 def _require_int(name: str, value: object, *, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise _wrong(name, value, f"a whole number of at least {least}")
+    if value > MAX_INT:
+        raise _wrong(name, value, "below 2**63")
 
 
 def _require_number(name: str, value: object, right: str) -> None:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value):  # type: ignore[arg-type]  # checked just before
+    if not is_number or not abs(value) <= sys.float_info.max:  # type: ignore[arg-type]  # a number
         raise _wrong(name, value, right)

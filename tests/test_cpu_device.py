@@ -239,6 +239,14 @@ def test_too_little_memory_for_a_block_is_refused_with_numbers(folder: Path) -> 
         open_device(folder, num_blocks=None, kv_memory=100)
 
 
+@pytest.mark.parametrize("options", [{"num_blocks": 10**13}, {"num_slots": 10**12}])
+def test_more_memory_than_there_is_is_refused_with_numbers(
+    folder: Path, options: dict[str, int]
+) -> None:
+    with pytest.raises(ConfigError, match="do not fit the memory"):
+        open_device(folder, **options)
+
+
 def test_opening_changes_no_default_of_torch(folder: Path) -> None:
     before = (torch.get_default_dtype(), torch.get_num_threads(), torch.is_grad_enabled())
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import numpy as np
 import pytest
 
 from stepahead import (
@@ -16,6 +17,7 @@ from stepahead import (
     RequestRejected,
     SamplingParams,
 )
+from stepahead.actors.backend import Backend, open_backend
 from stepahead.actors.text.toy import ToyTokenizer
 from stepahead.actors.virtual_time import Deadlock, run_virtual
 from stepahead.gpu.device import DeviceFacts, StepAddress
@@ -317,6 +319,44 @@ async def test_a_stream_closed_while_another_task_waits_for_it_ends_cleanly() ->
 
 
 @virtual
+async def test_a_stream_closed_while_its_prompt_is_tokenised_is_given_up() -> None:
+    may_go_on = asyncio.Event()
+
+    async def slowly(function: Callable[[], Any]) -> Any:
+        await may_go_on.wait()
+        return function()
+
+    async with make_engine(max_model_len=4096, num_blocks=1024) as engine:
+        engine._wiring.intake._offload = slowly  # type: ignore[union-attr]  # it is started
+        stream = engine.stream("x" * 3000, params(max_tokens=500))
+        task = asyncio.create_task(anext(stream))
+        await settle(engine)
+        await stream.aclose()
+        may_go_on.set()
+        await task
+        await settle(engine, steps=2)
+
+        assert is_empty(engine)
+
+
+@virtual
+async def test_a_stream_has_one_reader_and_is_read_once() -> None:
+    async with make_engine() as engine:
+        stream = engine.stream("hello", params())
+        task = asyncio.create_task(anext(stream))
+        await settle(engine)
+        another = asyncio.create_task(anext(stream))
+        third = asyncio.create_task(anext(stream))
+        await asyncio.wait({another, third})
+        assert isinstance(third.exception(), RuntimeError)
+        await task
+
+        await stream.result()
+        with pytest.raises(RequestFailed, match="read to its end"):
+            await stream.result()
+
+
+@virtual
 async def test_a_deadline_ends_the_answer_with_what_there_is() -> None:
     async with make_engine() as engine:
         result = await engine.generate("hello", params(max_tokens=200), deadline=0.105)
@@ -358,6 +398,10 @@ async def test_a_queue_timeout_ends_a_request_that_never_started() -> None:
         (None, {}, "the prompt is None"),
         ({"text": "hi"}, {}, "the prompt"),
         ("hi \ud800", {}, "half of a surrogate pair"),
+        (np.array(3), {}, "the prompt is array"),
+        ("hi", {"deadline": "5"}, "deadline is '5'"),
+        ("hi", {"deadline": np.array([1.0, 2.0])}, "deadline is array"),
+        ("hi", {"cache_salt": b"salt"}, "cache_salt is b'salt'"),
     ],
 )
 def test_a_bad_request_is_refused_alone(prompt: Any, options: dict[str, Any], words: str) -> None:
@@ -370,6 +414,23 @@ def test_a_bad_request_is_refused_alone(prompt: Any, options: dict[str, Any], wo
             assert is_empty(engine)
 
     run_virtual(scenario())
+
+
+@virtual
+async def test_parameters_and_messages_of_another_type_are_refused_by_name() -> None:
+    async with make_engine() as engine:
+        with pytest.raises(RequestRejected, match=r"params is \{'max_tokens': 3\}"):
+            await engine.generate("hello", {"max_tokens": 3})  # type: ignore[arg-type]  # on purpose
+        with pytest.raises(RequestRejected, match="messages is None"):
+            await engine.chat(None)  # type: ignore[arg-type]  # on purpose
+
+
+@virtual
+async def test_more_tokens_at_least_than_there_is_room_for_fill_the_room() -> None:
+    async with make_engine() as engine:
+        result = await engine.generate([5, 6, 7], SamplingParams(min_tokens=2**40))
+
+    assert len(result.token_ids) == engine.facts.max_model_len - 3
 
 
 @virtual
@@ -519,6 +580,27 @@ async def test_closing_ends_what_still_runs() -> None:
 
     with pytest.raises(EngineDead, match="closed"):
         await task
+
+
+def test_an_engine_closed_while_its_model_loads_does_not_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario() -> None:
+        async def slowly(config: EngineConfig, num_slots: int) -> Backend:
+            await asyncio.sleep(1)
+            return await open_backend(config, num_slots)
+
+        monkeypatch.setattr("stepahead.actors.engine.open_backend", slowly)
+        engine = Engine(make_config(), offload=inline)
+        starting = asyncio.create_task(engine.start())
+        await asyncio.sleep(0.5)
+        await engine.close()
+
+        with pytest.raises(EngineDead, match="closed while it started"):
+            await starting
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    run_virtual(scenario())
 
 
 @virtual
@@ -683,6 +765,7 @@ def test_the_number_of_steps_in_flight_changes_nothing(steps_in_flight: int) -> 
         ("max_num_seqs", True),
         ("steps_in_flight", 5),
         ("watermark", 1.5),
+        ("long_prefill_token_threshold", 2**31),
         ("watermark", float("nan")),
     ],
 )

@@ -76,6 +76,13 @@ def test_an_unknown_name_says_what_would_be_right(name: str) -> None:
         resolve_model(name)
 
 
+def test_a_name_too_long_for_a_file_and_a_device_are_no_models() -> None:
+    with pytest.raises(ModelError, match="is not a file or folder here"):
+        resolve_model("a" * 5000)
+    with pytest.raises(ModelError, match="neither a file nor a folder"):
+        resolve_model("/dev/null")
+
+
 def test_a_folder_without_a_configuration_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"config\.json"):
         resolve_model(tmp_path)
@@ -166,6 +173,34 @@ def test_random_bytes_in_a_gguf_header_raise_nothing_but_model_errors(gguf: Path
             open_model(gguf, torch.float32)
         except ModelError:
             continue
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["block_count", "embedding_length", "feed_forward_length", "attention.head_count_kv"],
+)
+@pytest.mark.parametrize("count", [4095, 10**7, 2**32 - 1])
+def test_a_gguf_that_announces_a_huge_model_is_refused_before_memory_is_asked_for(
+    gguf: Path, key: str, count: int
+) -> None:
+    content = bytearray(gguf.read_bytes())
+    name = f"llama.{key}".encode()
+    place = content.index(len(name).to_bytes(8, "little") + name) + 8 + len(name) + 4
+    content[place : place + 4] = count.to_bytes(4, "little")
+    gguf.write_bytes(content)
+
+    with pytest.raises(ModelError, match=r"m\.gguf"):
+        open_model(gguf, torch.float32).build(16)
+
+
+def test_arrays_nested_without_end_in_a_gguf_are_refused(tmp_path: Path) -> None:
+    array, one = (9).to_bytes(4, "little"), (1).to_bytes(8, "little")
+    header = b"GGUF" + (3).to_bytes(4, "little") + bytes(8) + one
+    path = tmp_path / "m.gguf"
+    path.write_bytes(header + one + b"a" + array + (array + one) * 5000 + bytes(64))
+
+    with pytest.raises(ModelError, match="arrays"):
+        GgufFile(path)
 
 
 def test_a_file_that_is_no_gguf_is_refused(tmp_path: Path) -> None:

@@ -90,3 +90,18 @@ def test_nothing_is_written_where_structlog_is_not_configured(
     run_virtual(three_requests())
 
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_logger_that_raises_ends_the_log_and_not_the_engine(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken(*_: object) -> dict[str, object]:
+        raise OSError("no space left on device")
+
+    structlog.configure(processors=[broken])
+
+    run_virtual(three_requests())
+
+    assert [record.message for record in caplog.records] == [
+        "structlog raised; this engine logs no more"
+    ]

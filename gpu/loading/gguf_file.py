@@ -24,6 +24,7 @@ _SCALARS = {  # value type: struct format
     12: "<d",
 }  # fmt: skip
 _MAX_DIMS = 8
+_MAX_DEPTH = 4  # arrays in arrays
 _PIECE = 32_768  # values dequantised at a time; torch copies that many on one thread
 
 
@@ -156,7 +157,7 @@ class _Reader:
             raise self._corrupt(f"value type {kind} is unknown")
         return self._scalar(_SCALARS[kind])
 
-    def _array(self) -> list[object]:
+    def _array(self, depth: int = 1) -> list[object]:
         kind = self._int("<I")
         if kind in _SCALARS:
             form = _SCALARS[kind]
@@ -164,7 +165,9 @@ class _Reader:
             return list(self._unpack(f"<{count}{form[1]}"))
         if kind == _STRING:
             return self._strings(self._count("<Q", 8))
-        return [self._value(kind) for _ in range(self._count("<Q", 4))]
+        if kind != _ARRAY or depth == _MAX_DEPTH:
+            raise self._corrupt(f"an array of value type {kind} in {depth} arrays")
+        return [self._array(depth + 1) for _ in range(self._count("<Q", 12))]
 
     def _strings(self, count: int) -> list[object]:
         """Many strings in one loop: a vocabulary is two lists of 50,000 to 300,000."""

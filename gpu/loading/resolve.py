@@ -49,7 +49,7 @@ def resolve_model(name: str | Path) -> Path:
     """
     text = str(name)
     path = Path(name).expanduser()
-    if text and path.exists():
+    if text and _exists(path):
         return _check_path(path)
     for known in _KNOWN:
         if text == known.name:
@@ -63,7 +63,16 @@ def resolve_model(name: str | Path) -> Path:
     )
 
 
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name too long, or with a zero byte
+        return False
+
+
 def _check_path(path: Path) -> Path:
+    if not path.is_dir() and not path.is_file():
+        raise ModelError(f"{path} is neither a file nor a folder; give one of the two")
     if path.is_dir() and not (path / "config.json").is_file():
         raise ModelError(
             f"folder {path} has no config.json; a model folder holds config.json and safetensors"

@@ -40,12 +40,15 @@ class Weights:
 
     def take(self, name: str, *shape: int) -> Tensor:
         """The tensor in the wanted dtype. Raises ModelError when it is missing or misshapen."""
+        self.require(name, *shape)
         out = torch.empty(shape, dtype=self._dtype)
         self._read(name, out)
         return out
 
     def take_joined(self, sizes: Mapping[str, int], *rest: int) -> Tensor:
         """Several tensors [size, *rest] below one another, read straight to their places."""
+        for name, size in sizes.items():
+            self.require(name, size, *rest)
         out = torch.empty((sum(sizes.values()), *rest), dtype=self._dtype)
         begin = 0
         for name, size in sizes.items():
@@ -53,15 +56,21 @@ class Weights:
             begin += size
         return out
 
-    def _read(self, name: str, out: Tensor) -> None:
+    def require(self, name: str, *shape: int) -> None:
+        """Raise ModelError unless the files hold this tensor in this shape.
+
+        Asked before any memory is: a corrupt configuration may announce a matrix of terabytes.
+        """
         if name not in self._left:
             raise ModelError(f"{self._source.source} lacks tensor {name}")
-        shape = self._source.shape(name)
-        if shape != tuple(out.shape):
+        given = self._source.shape(name)
+        if given != shape:
             raise ModelError(
-                f"{self._source.source}: tensor {name} has shape {list(shape)}; "
-                f"the configuration says {list(out.shape)}"
+                f"{self._source.source}: tensor {name} has shape {list(given)}; "
+                f"the configuration says {list(shape)}"
             )
+
+    def _read(self, name: str, out: Tensor) -> None:
         self._source.read(name, out)
         self._left.discard(name)
 

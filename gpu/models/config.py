@@ -10,6 +10,7 @@ from .rope import RopeConfig
 
 Fields = Mapping[str, object]
 
+MAX_LAYERS = 4096  # more is a corrupt file and not a model
 FAST_FAMILIES = ("llama", "qwen2", "qwen3", "mistral")
 
 
@@ -90,7 +91,7 @@ def config_of_folder(folder: Path, fields: Fields) -> ModelConfig:
     read = FieldReader(fields, f"{folder}/config.json")
     family = str(fields["model_type"])
     hidden_size, num_heads = read.count("hidden_size"), read.count("num_attention_heads")
-    num_layers = read.count("num_hidden_layers")
+    num_layers = read.count("num_hidden_layers", most=MAX_LAYERS)
     attention_bias = read.flag("attention_bias", False) and family in ("llama", "qwen3")
     context = read.count("max_position_embeddings")
     theta = read.number("rope_theta", 10_000.0)
@@ -151,11 +152,15 @@ class FieldReader:
         self.fields = fields
         self.source = source
 
-    def count(self, name: str, default: int | None = None, *, least: int = 1) -> int:
+    def count(
+        self, name: str, default: int | None = None, *, least: int = 1, most: int | None = None
+    ) -> int:
         value = self.fields.get(name)
         value = default if value is None else value
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise self._wrong(name, f"a whole number of at least {least}")
+        if most is not None and value > most:
+            raise self._wrong(name, f"at most {most}")
         return value
 
     def number(self, name: str, default: float | None = None) -> float:

@@ -2,7 +2,7 @@
 
 from ...messages import ModelError
 from ..loading.gguf_file import GgufFile
-from .config import FieldReader, ModelConfig
+from .config import MAX_LAYERS, FieldReader, ModelConfig
 from .rope import RopeConfig
 
 GGUF_FAMILIES = ("llama", "qwen2", "qwen3")  # Mistral's files call themselves llama
@@ -24,7 +24,7 @@ def config_of_gguf(file: GgufFile) -> ModelConfig:
     if fields.get("expert_count"):
         raise ModelError(f"{file.path} is a mixture of experts, which cannot be run from GGUF")
     hidden_size, num_heads = read.count("embedding_length"), read.count("attention.head_count")
-    num_layers = read.count("block_count")
+    num_layers = read.count("block_count", most=MAX_LAYERS)
     head_dim = read.count("attention.key_length", hidden_size // num_heads)
     _require_equal(file, "value_length", read.count("attention.value_length", head_dim), head_dim)
     _require_equal(
@@ -76,7 +76,10 @@ def _rope(file: GgufFile, read: FieldReader) -> RopeConfig:
     if "rope_factors_long.weight" in file.tensors:
         rope["rope_type"] = "longrope"
         rope["long_factor"] = file.tensors["rope_factors_long.weight"].load().tolist()
-        rope["short_factor"] = file.tensors["rope_factors_short.weight"].load().tolist()
+        short = file.tensors.get("rope_factors_short.weight")
+        if short is None:
+            raise ModelError(f"{file.path} lacks tensor rope_factors_short.weight")
+        rope["short_factor"] = short.load().tolist()
     divisors = file.tensors.get("rope_freqs.weight")
     return RopeConfig.from_fields(
         rope,

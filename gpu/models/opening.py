@@ -67,6 +67,12 @@ def open_model(path: Path, dtype: torch.dtype, *, generic: bool = False) -> Open
 def _configured(
     config: ModelConfig, source: WeightSource, dtype: torch.dtype, generic: bool
 ) -> OpenModel:
+    weights = Weights(source, dtype)
+    kept = config.num_kv_heads * config.head_dim
+    for layer in (0, config.num_layers - 1):  # so that the KV memory is sized by what is true
+        name = f"model.layers.{layer}.self_attn.k_proj.weight"
+        weights.require(name, kept, config.hidden_size)
+
     def build(max_model_len: int) -> Decoder:
         if generic:
             from .generic import GenericDecoder
