@@ -4,7 +4,7 @@
           ▲                     ▲                           │                             │
           └── evicted ──────────┴────── found by content ───┴──────────────── cached ◄────┘
 
-Rules 2, 7, 9 to 11 and 15 to 17 of the ledger, as docs/design.md tells them.
+Rules 2, 7, 9 to 11 and 15 to 18 of docs/rules.md.
 """
 
 from collections.abc import Iterable, Sequence

@@ -2,7 +2,7 @@
 
 Prefill, chunked prefill and decode are one rule: a sequence wants to move `scheduled` up to what
 is confirmed or being sampled, within the token budget, the context and the blocks it gets. Rule
-numbers are those of docs/design.md.
+numbers are those of docs/rules.md.
 """
 
 import heapq
