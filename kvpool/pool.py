@@ -189,11 +189,9 @@ class BlockPool:
 
     @property
     def next_fence(self) -> int | None:
-        """The earliest step whose completion frees or commits something."""
-        due, commit = self._due.next_fence, self._index.next_commit
-        if due is None or commit is None:
-            return commit if due is None else due
-        return min(due, commit)
+        """The earliest step whose completion frees something; commits need no message of their
+        own, they come with the next question."""
+        return self._due.next_fence
 
     def is_free(self, block: int) -> bool:
         """Whether the block could be given out now."""

@@ -105,10 +105,6 @@ class PrefixIndex:
     def _is(self, block: int, content: int) -> bool:
         return self._hash[block] is not None and self._content[block] == content
 
-    @property
-    def next_commit(self) -> int | None:
-        return self._uncommitted[0][0] if self._uncommitted else None
-
     def check(self) -> None:
         """Assert that hashes and blocks name each other."""
         for block_hash, block in self._block_of.items():

@@ -47,7 +47,7 @@ class BlocksReserved:
     block_ids: Ints  # all granted blocks, in demand order
     preempted: Ints  # slots that gave way: they hold no block any more
     num_free: int  # blocks that can be given out now
-    next_fence: int | None  # the earliest step whose completion frees or commits something
+    next_fence: int | None  # the earliest step whose completion frees something
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -343,8 +343,7 @@ def test_a_failed_step_is_run_again() -> None:
     world.plan()
     world.plan()
     for _ in range(2):
-        world.batcher.fail(StepFailed(world.plans.popleft().step, "out of memory"))
-        world._mentioned.popleft()
+        world.batcher.fail(StepFailed(world._take_oldest().step, "out of memory"))
 
     world.run()
 
@@ -359,8 +358,7 @@ def test_a_request_whose_steps_always_fail_ends_with_the_error() -> None:
     world.request(1, words(0, 9), max_tokens=6)
     for _ in range(20):
         if world.plan() is None and world.plans:
-            world.batcher.fail(StepFailed(world.plans.popleft().step, "out of memory"))
-            world._mentioned.popleft()
+            world.batcher.fail(StepFailed(world._take_oldest().step, "out of memory"))
 
     world.plan()
 
@@ -375,8 +373,7 @@ def test_a_row_that_failed_fails_alone() -> None:
     world.request(1, words(0, 9), max_tokens=6)
     other = world.request(2, words(50, 9), max_tokens=6)
     world.plan()
-    result = world.device.run(world.plans.popleft())
-    world._mentioned.popleft()
+    result = world.device.run(world._take_oldest())
     failed = StepDone(
         result.step,
         frozen_ints([-1, int(result.token_ids[1])]),
@@ -491,8 +488,7 @@ def test_whoever_started_upon_the_blocks_of_a_failed_row_starts_again() -> None:
     world.request(1, words(0, 22), max_tokens=6)
     sharing = world.request(2, words(0, 22), max_tokens=6)
     world.plan()
-    result = world.device.run(world.plans.popleft())
-    world._mentioned.popleft()
+    result = world.device.run(world._take_oldest())
     failed = StepDone(
         result.step,
         frozen_ints([-1, int(result.token_ids[1]) + 1]),

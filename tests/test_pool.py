@@ -396,15 +396,16 @@ def test_a_failed_step_takes_back_what_it_was_to_write() -> None:
     assert user.admit(3, tokens(10, 5)).cached_tokens == 0
 
 
-def test_the_pool_names_the_step_it_waits_for() -> None:
+def test_the_pool_names_the_step_that_frees_something_next() -> None:
     user = PoolUser()
     user.admit(0, tokens(0, 4))
+    user.admit(1, tokens(10, 4))
     user.posted = 5
-    user.publish(0, tokens(0, 4), step=4)
-    assert user.pool.next_fence == 4
-    user.settle(4)
     assert user.pool.next_fence is None
     user.release(0, fence=5)
+    user.release(1, fence=4)
+    assert user.pool.next_fence == 4
+    user.settle(4)
     assert user.pool.next_fence == 5
 
 

@@ -6,7 +6,6 @@ from ...kvpool import BlockHasher, token_bytes
 from ...messages import Ints
 from .block_client import BlockClient
 from .ledger import Ledger
-from .sequence import Sequence
 
 
 class Publisher:
@@ -49,14 +48,14 @@ class Publisher:
         return [data[start : start + width] for start in range(0, len(data), width)]
 
     def _hashes(self, slots: Ints, indices: Ints, tokens: list[bytes]) -> list[bytes]:
-        sequences = self._ledger.sequences
-        columns = zip(slots.tolist(), indices.tolist(), tokens, strict=True)
-        return [self._hash(sequences[slot], index, piece) for slot, index, piece in columns]
-
-    def _hash(self, sequence: Sequence | None, index: int, tokens: bytes) -> bytes:
-        assert sequence is not None, "a vacant slot has nothing to publish"
-        hashes = sequence.block_hashes
-        if index == len(hashes):
-            parent = hashes[-1] if hashes else self._hasher.root(sequence.request.cache_salt)
-            hashes.append(self._hasher.block(parent, tokens))
-        return hashes[index]
+        sequences, hash_block = self._ledger.sequences, self._hasher.block
+        hashes: list[bytes] = []
+        for slot, index, piece in zip(slots.tolist(), indices.tolist(), tokens, strict=True):
+            sequence = sequences[slot]
+            assert sequence is not None, "a vacant slot has nothing to publish"
+            chain = sequence.block_hashes
+            if index == len(chain):
+                parent = chain[-1] if chain else self._hasher.root(sequence.request.cache_salt)
+                chain.append(hash_block(parent, piece))
+            hashes.append(chain[index])
+        return hashes
