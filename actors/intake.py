@@ -5,7 +5,8 @@ Whatever is wrong with a request is found here, so that nothing after it can fai
 
 import itertools
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Protocol, TypeAlias, TypeVar
@@ -85,23 +86,43 @@ class Intake:
     ) -> OutputStream:
         """Admit a prompt. Raises RequestRejected, EngineOverloaded or EngineDead."""
         self._check(params, options)
-        token_ids: Sequence[int]
-        if isinstance(prompt, str):
-            if not prompt:
-                raise RequestRejected("the prompt is empty; it must hold at least one character")
-            token_ids = await self._run(len(prompt), lambda: self._tokenizer.encode(prompt))
-        else:
-            token_ids = self._checked_ids(prompt)
-        return await self._admit(token_ids, params, options)
+        with self._opened(options) as stream:
+            return await self._admit(stream, await self._token_ids(prompt), params, options)
 
     async def submit_chat(
         self, messages: Conversation, params: SamplingParams, options: RequestOptions
     ) -> OutputStream:
         """Admit a conversation, written by the model's chat template."""
         self._check(params, options)
-        size = len(str(messages))
-        token_ids = await self._run(size, lambda: self._tokenizer.encode_chat(messages))
-        return await self._admit(token_ids, params, options)
+        with self._opened(options) as stream:
+            size = len(str(messages))
+            token_ids = await self._run(size, lambda: self._tokenizer.encode_chat(messages))
+            return await self._admit(stream, token_ids, params, options)
+
+    @contextmanager
+    def _opened(self, options: RequestOptions) -> Iterator[OutputStream]:
+        """The request is live from here on, so that it can be aborted while it is tokenised."""
+        serial = next(self._serials)
+        stream = self._streams.open(serial, options.request_id or self._free_id(serial))
+        stream.opened_ns = self._clock()
+        try:
+            yield stream
+        except BaseException:
+            self._streams.discard(serial)
+            raise
+
+    def _free_id(self, serial: int) -> str:
+        request_id = f"request-{serial}"
+        while self._streams.serial_of(request_id) is not None:  # a caller chose the same
+            request_id += "-again"
+        return request_id
+
+    async def _token_ids(self, prompt: Prompt) -> Sequence[int]:
+        if not isinstance(prompt, str):
+            return self._checked_ids(prompt)
+        if not prompt:
+            raise RequestRejected("the prompt is empty; it must hold at least one character")
+        return await self._run(len(prompt), lambda: self._tokenizer.encode(prompt))
 
     def abort(self, request_id: str) -> None:
         """Give up on a request by the caller's id; unknown or finished ids are no-ops."""
@@ -111,45 +132,48 @@ class Intake:
 
     def abandon(self, serial: int) -> None:
         """Give up on a request by the engine's own id."""
+        self._streams.give_up(serial)
         self._scheduler(Abort(serial))
 
     async def _run(self, size: int, function: Callable[[], T]) -> T:
         return function() if size <= INLINE_CHARACTERS else await self._offload(function)
 
     async def _admit(
-        self, token_ids: Sequence[int], params: SamplingParams, options: RequestOptions
+        self,
+        stream: OutputStream,
+        token_ids: Sequence[int],
+        params: SamplingParams,
+        options: RequestOptions,
     ) -> OutputStream:
         self._check_length(len(token_ids))
-        arrived_ns = self._clock()
         prompt = np.array(token_ids, dtype=np.int32)
         seal(prompt)
         salt = (options.cache_salt or "").encode(errors="surrogatepass")
         hashes: tuple[bytes, ...] = ()
         if self._hasher is not None:
             hashes = await self._run(len(prompt), lambda: self._hash(prompt, salt))
-        self._check_room(options.request_id)
+        self._streams.check_alive()
         max_tokens = self._max_tokens(params, len(prompt))
         if params.min_tokens > max_tokens:
             params = replace(params, min_tokens=max_tokens)
-        serial = next(self._serials)
-        request_id = options.request_id or f"request-{serial}"
-        stream = self._streams.open(serial, request_id)
         request = Generate(
-            serial=serial,
-            request_id=request_id,
+            serial=stream.serial,
+            request_id=stream.request_id,
             prompt=prompt,
             params=params,
             seed=secrets.randbits(63) if params.seed is None else params.seed,
             max_tokens=max_tokens,
             stop_token_ids=self._stop_ids(params),
             priority=options.priority,
-            deadline_ns=_after(arrived_ns, options.deadline),
-            queue_deadline_ns=_after(arrived_ns, options.queue_timeout),
+            deadline_ns=_after(stream.opened_ns, options.deadline),
+            queue_deadline_ns=_after(stream.opened_ns, options.queue_timeout),
             cache_salt=salt,
             block_hashes=hashes,
         )
         self._detokenizer(request)
         self._scheduler(request)
+        if stream.is_given_up:  # while it was tokenised; the Scheduler did not know it yet
+            self._scheduler(Abort(stream.serial))
         return stream
 
     def _hash(self, prompt: Ints, salt: bytes) -> tuple[bytes, ...]:

@@ -90,8 +90,8 @@ class Scheduler(Actor[SchedulerMessage]):
             case StopMatched():
                 self._batcher.stop_matched(message.serial)
             case StepFailed():
-                self._count_failure(message)
-                self._batcher.fail(message)
+                if self._batcher.fail(message):
+                    self._count_failure(message)
             case DeadlineReached():
                 self._timer_ns = None
             case Pause():

@@ -15,6 +15,8 @@ class OutputStream:
     def __init__(self, serial: int, request_id: str) -> None:
         self.serial = serial
         self.request_id = request_id
+        self.opened_ns = 0  # on the engine's clock
+        self.is_given_up = False
         self._pending: list[Delta] = []
         self._arrived = asyncio.Event()
         self._failure: EngineDead | None = None
@@ -79,6 +81,17 @@ class OutputStreams:
         self._serials[request_id] = serial
         stream = self._streams[serial] = OutputStream(serial, request_id)
         return stream
+
+    def give_up(self, serial: int) -> None:
+        """Somebody gave up on it, perhaps before the Scheduler knows it."""
+        if serial in self._streams:
+            self._streams[serial].is_given_up = True
+
+    def discard(self, serial: int) -> None:
+        """The request was refused after all."""
+        stream = self._streams.pop(serial, None)
+        if stream is not None:
+            del self._serials[stream.request_id]
 
     def check_alive(self) -> None:
         if self._dead is not None:

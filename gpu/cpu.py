@@ -14,7 +14,7 @@ from ..messages import ConfigError, StepDone, StepFailed, StepPlan
 from .device import DeviceFacts, StepAddress
 from .kv import PagedKV, bytes_per_position
 from .loading.resolve import resolve_model
-from .memory import size_pool
+from .memory import give_memory_back, size_pool
 from .models.opening import open_model
 from .options import DeviceOptions
 from .runner import StepRunner
@@ -59,6 +59,7 @@ class CpuDevice:
         self._is_closing.set()
         self._queue.put(None)
         self._thread.join()
+        give_memory_back()
 
 
 class _Launch:

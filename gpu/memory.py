@@ -1,6 +1,8 @@
 """How much KV a device keeps: from the options, or a bounded share of the memory that is free."""
 
+import ctypes
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,3 +73,9 @@ def _read_number(path: str) -> int | None:
         return int(Path(path).read_text())
     except (OSError, ValueError):
         return None
+
+
+def give_memory_back() -> None:
+    """Return what was freed to the system, where the C library would keep it for later."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)

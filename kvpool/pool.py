@@ -259,12 +259,10 @@ class BlockPool:
 
     def _match(self, ask: AdmitSequence) -> list[int]:
         """Found blocks; the last token is always computed, so it is never part of a hit."""
-        most = min((len(ask.token_ids) - 1) // self.block_size, len(ask.block_hashes))
         size = self.block_size
-        tokens = token_bytes(ask.token_ids[: most * size])
-        width = len(tokens) // most if most else 0
-        pieces = [tokens[i * width : (i + 1) * width] for i in range(most)]
-        return self._index.match(ask.block_hashes[:most], pieces)
+        most = min((len(ask.token_ids) - 1) // size, len(ask.block_hashes))
+        pieces = (token_bytes(ask.token_ids[i * size : (i + 1) * size]) for i in range(most))
+        return self._index.match(ask.block_hashes, pieces)
 
     def _left_after(self, found: Sequence[int]) -> tuple[int, int]:
         """Free and due blocks that remain once the found ones are in use."""

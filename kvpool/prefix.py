@@ -5,7 +5,7 @@ by a weak hash function) never joins two prompts.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 
 from .hashing import BlockHash
 
@@ -34,13 +34,14 @@ class PrefixIndex:
     def is_findable(self, block: int) -> bool:
         return self._hash[block] is not None
 
-    def match(self, hashes: Sequence[BlockHash], tokens: Sequence[bytes]) -> list[int]:
-        """The longest run of published blocks that hold these tokens from position 0."""
+    def match(self, hashes: Iterable[BlockHash], tokens: Iterator[bytes]) -> list[int]:
+        """The longest run of published blocks that hold these tokens from position 0; tokens are
+        taken only for blocks whose hash is known, and end the search where they end."""
         found: list[int] = []
         parent = ROOT
-        for block_hash, block_tokens in zip(hashes, tokens, strict=True):
+        for block_hash in hashes:
             block = self._block_of.get(block_hash)
-            if block is None or not self._holds(block, parent, block_tokens):
+            if block is None or not self._holds(block, parent, next(tokens, b"")):
                 break
             found.append(block)
             content = self._content[block]

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from stepahead import Engine, EngineConfig
 from stepahead.actors.backend import Backend
+from stepahead.actors.intake import Offload
 from stepahead.actors.text.toy import ToyTokenizer
 from stepahead.gpu.device import Device, DeviceFacts
 from stepahead.gpu.oracle import Oracle
@@ -67,14 +68,18 @@ def make_device(config: EngineConfig, *, oracle: Oracle | None = None) -> Simula
 
 
 def make_engine(
-    *, oracle: Oracle | None = None, device: Device | None = None, **options: object
+    *,
+    oracle: Oracle | None = None,
+    device: Device | None = None,
+    offload: Offload = inline,
+    **options: object,
 ) -> Engine:
     """An engine on the simulated device; call it inside a running loop."""
     config = make_config(**options)
     backend = Backend(
         device or make_device(config, oracle=oracle), ToyTokenizer(), SamplingParams()
     )
-    return Engine(config, backend=backend, offload=inline, clock=virtual_clock())
+    return Engine(config, backend=backend, offload=offload, clock=virtual_clock())
 
 
 async def settle(engine: Engine, steps: int = 1) -> None:

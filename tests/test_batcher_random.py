@@ -46,12 +46,15 @@ class RandomLife:
         shared = self.random.choice(self.families)[: self.random.randrange(40)]
         own = [self.random.randrange(256) for _ in range(self.random.randrange(1, 12))]
         prompt = shared + own
+        if self.requests and self.random.random() < 0.2:
+            prompt = self.random.choice(self.requests).prompt.tolist()  # the very same again
         serial = len(self.requests)
         request = self.world.request(
             serial,
             prompt,
             max_tokens=self.random.randint(1, 64 - len(prompt)),
             priority=self.random.choice(self.classes),
+            stop_token_ids=self.random.choice([(256,), (256,), (40, 256), ()]),
             cache_salt=self.random.choice([b"", b"", b"other"]),
             deadline_ns=self.random.choice([None] * 9 + [self.world.now + 30]),
             queue_deadline_ns=self.random.choice([None] * 9 + [self.world.now + 5]),

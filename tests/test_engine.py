@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -27,6 +27,7 @@ from stepahead.messages import RequestFailed, RowFailed, StepDone, StepFailed, S
 
 from .engines import inline, is_empty, make_config, make_device, make_engine, settle
 
+T = TypeVar("T")
 Scenario = Callable[[], Coroutine[Any, Any, None]]
 
 
@@ -282,6 +283,54 @@ async def test_abort_ends_the_stream_with_what_there_is() -> None:
         assert is_empty(engine)
         await engine.abort("r1")
         await engine.abort("never heard of")
+
+
+@virtual
+async def test_an_abort_while_a_long_prompt_is_tokenised_is_not_lost() -> None:
+    async def slow(function: Callable[[], T]) -> T:
+        await asyncio.sleep(1.0)
+        return function()
+
+    async with make_engine(num_blocks=2048, max_model_len=8192, offload=slow) as engine:
+        task = asyncio.create_task(
+            engine.generate("x" * 3000, params(max_tokens=200), request_id="long")
+        )
+        await asyncio.sleep(0.5)
+        with pytest.raises(RequestRejected, match="live request"):
+            await engine.generate("hi", params(), request_id="long")
+        await engine.abort("long")
+        result = await task
+
+        assert result.finish_reason is FinishReason.ABORT
+        assert result.token_ids == ()
+        await settle(engine, steps=2)
+        assert is_empty(engine)
+        assert len(engine._started.streams) == 0
+
+
+@virtual
+async def test_an_id_that_the_engine_gives_never_meets_one_that_a_caller_chose() -> None:
+    async with make_engine() as engine:
+        chosen = asyncio.create_task(engine.generate("hello", params(), request_id="request-2"))
+        await settle(engine)
+        given = await engine.generate("world", params())
+        await chosen
+
+    assert given.request_id != "request-2"
+
+
+@virtual
+async def test_thousands_of_stop_ids_cost_nobody_else_anything() -> None:
+    async with make_engine() as engine:
+        other = asyncio.create_task(engine.generate("hello", params(max_tokens=60)))
+        many = (*range(300, 512), ord(spoken("world", 20)[7]))
+        stopped = await engine.generate("world", params(stop_token_ids=many))
+        ledger = engine._started.batcher._ledger
+        await other
+
+        assert stopped.stop_reason == many[-1]
+        assert len(ledger._stop_ids) <= 4
+        assert not ledger._more_stop_ids
 
 
 @virtual

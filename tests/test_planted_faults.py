@@ -5,12 +5,15 @@ This tests the simulation itself: an invariant that never fires proves nothing.
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 import stepahead.actors.batching.planner as planner_module
+from stepahead.actors.batching.batcher import Batcher
 from stepahead.actors.batching.block_client import BlockClient
+from stepahead.actors.batching.draft import Rows, StepDraft
 from stepahead.actors.batching.ledger import Ledger
 from stepahead.actors.batching.planner import Planner
 from stepahead.actors.batching.publishing import Publisher
@@ -19,7 +22,7 @@ from stepahead.actors.batching.sequence import Sequence
 from stepahead.kvpool import BlockHasher, BlockPool
 from stepahead.kvpool.free import DueBlocks
 from stepahead.kvpool.prefix import PrefixIndex
-from stepahead.messages import Ints
+from stepahead.messages import FinishReason, Ints, frozen_ints
 
 from .test_batcher_random import live_and_check
 
@@ -63,8 +66,8 @@ def a_late_row_is_applied_to_the_next_owner_of_the_slot(patch: pytest.MonkeyPatc
 def a_sequence_is_resumed_before_its_rows_are_done(patch: pytest.MonkeyPatch) -> None:
     slot_for = Planner._slot_for
 
-    def hasty(self: Planner, sequence: Sequence) -> int | None:
-        return slot_for(self, sequence) if sequence.slot is None else sequence.slot
+    def hasty(self: Planner, draft: StepDraft, sequence: Sequence) -> int | None:
+        return slot_for(self, draft, sequence) if sequence.slot is None else sequence.slot
 
     patch.setattr(Planner, "_slot_for", hasty)
 
@@ -114,15 +117,62 @@ def preemptions_have_no_bound(patch: pytest.MonkeyPatch) -> None:
 
 
 @fault
-def a_resumed_sequence_believes_a_position_is_there_that_is_not(patch: pytest.MonkeyPatch) -> None:
-    place = Ledger.place
+def a_sequence_starts_one_position_after_what_was_found(patch: pytest.MonkeyPatch) -> None:
+    first_row = planner_module._first_row
 
-    def confused(self: Ledger, slot: int, cached: int, num_blocks: int, size: int) -> None:
-        sequence = self.sequences[slot]
-        was_preempted = sequence is not None and sequence.preemptions > 0
-        place(self, slot, cached + was_preempted, num_blocks, size)
+    def late(slot: int, num_confirmed: int, cached_tokens: int, chunk: int) -> Rows:
+        skipped = 1 if num_confirmed - cached_tokens > 1 else 0
+        return first_row(slot, num_confirmed, cached_tokens + skipped, chunk)
 
-    patch.setattr(Ledger, "place", confused)
+    patch.setattr(planner_module, "_first_row", late)
+
+
+@fault
+def a_slot_of_this_turns_order_is_given_away(patch: pytest.MonkeyPatch) -> None:
+    take = Planner._take_slot_of_last_waiting
+    patch.setattr(
+        Planner,
+        "_take_slot_of_last_waiting",
+        lambda self, draft: take(self, replace(draft, preempted=set())),
+    )
+
+
+@fault
+def a_request_that_failed_publishes_what_was_never_written(patch: pytest.MonkeyPatch) -> None:
+    end = Batcher._end
+
+    def hopeful(self: Batcher, serial: int, reason: FinishReason, **why: Any) -> None:
+        sequence = self._roster.get(serial)
+        if sequence is not None and self._roster.is_running(sequence) and self._publisher:
+            slots = frozen_ints((sequence.slot or 0,))
+            self._publisher.publish(slots, self._ledger.reach(slots), self.steps.posted)
+        end(self, serial, reason, **why)
+
+    patch.setattr(Batcher, "_end", hopeful)
+
+
+@fault
+def a_due_block_that_was_found_again_keeps_its_old_fence(patch: pytest.MonkeyPatch) -> None:
+    def pop_until(self: DueBlocks, done: int) -> list[int]:
+        freed = [block for fence, _, block in self._heap if fence <= done and block in self]
+        self._heap = [entry for entry in self._heap if entry[0] > done]
+        for block in dict.fromkeys(freed):
+            del self._fence_of[block]
+        return list(dict.fromkeys(freed))
+
+    patch.setattr(DueBlocks, "pop_until", pop_until)
+
+
+@fault
+def a_slot_keeps_the_stop_ids_of_its_former_owner(patch: pytest.MonkeyPatch) -> None:
+    def add_only(self: Ledger, slot: int, stop_ids: tuple[int, ...]) -> None:
+        old = self._stop_ids[:, slot].tolist()
+        self._stop_ids[:, slot] = -1
+        both = [*stop_ids, *(token_id for token_id in old if token_id >= 0)]
+        self._stop_ids = np.full((4, self.num_slots), -1, np.int32)
+        self._stop_ids[: len(both[:4]), slot] = both[:4]
+
+    patch.setattr(Ledger, "_set_stop_ids", add_only)
 
 
 @fault

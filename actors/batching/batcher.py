@@ -127,18 +127,22 @@ class Batcher:
             else:
                 self._end(serial, FinishReason.LENGTH)
 
-    def fail(self, result: StepFailed) -> None:
+    def fail(self, result: StepFailed) -> bool:
         """A step gave nothing: all sequences in flight start again, or fail when it happens too
-        often. What steps in flight after it still bring does not count (rule 18)."""
+        often. What steps in flight after it still bring does not count (rule 18).
+
+        False says that it failed only because of an earlier one.
+        """
         self._blocks.unpublish()
         plan = self.steps.take_oldest(result.step)
         if not (plan.epochs == self._ledger.epoch[plan.slots]).any():
-            return  # it failed because of an earlier step, and was dealt with then
+            return False  # its sequences were dealt with then, or have ended
         in_flight = [plan.slots, *(later.slots for later in self.steps)]
         for slot in np.unique(np.concatenate(in_flight)).tolist():
             sequence = self._ledger.sequences[slot]
             if sequence is not None and self._roster.is_running(sequence):
                 self._retry(sequence, result.error)
+        return True
 
     def take_report(self) -> TokensReady | None:
         """What happened since the last call, for the Detokenizer."""
@@ -197,7 +201,7 @@ class Batcher:
         self._report.add(Ended(serial, reason, stop_token_id, error))
         if self._roster.is_running(sequence):
             assert sequence.slot is not None
-            if self._publisher is not None:
+            if self._publisher is not None and reason is not FinishReason.ERROR:
                 slots = frozen_ints((sequence.slot,))
                 self._publisher.publish(slots, self._ledger.reach(slots), self.steps.posted)
             self._blocks.release(sequence.slot)

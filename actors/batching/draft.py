@@ -29,7 +29,8 @@ class StepDraft:
 
     step: int
     budget: int  # token positions that may still be added
-    has_preempted: bool = False
+    preempted: set[int] = field(default_factory=set)  # slots whose sequence gave way in this turn
+    promised: int | None = None  # blocks that running prefills lack, while that is known
     new_rows: list[RowState] = field(default_factory=list)
     _rows: list[Rows] = field(default_factory=list)
     _blocks: list[tuple[Ints, Ints, Ints]] = field(default_factory=list)

@@ -16,6 +16,8 @@ import numpy as np
 from ...messages import Bools, Ints, StepPlan, frozen_ints
 from .sequence import Sequence
 
+MAX_STOP_COLUMNS = 4
+
 
 class Ledger:
     """Positions by slot. `num_slots` exceeds the running limit: slots free up behind a fence."""
@@ -38,7 +40,8 @@ class Ledger:
         self.valid_from = column()  # results of older epochs are dropped
         self.last_step = column()  # the last step that mentions the slot
         self.hit_step = column()  # the step that last started it upon found blocks
-        self.stop_ids = np.full((1, num_slots), -1, dtype=np.int32)  # a row per further stop id
+        self._stop_ids = np.full((1, num_slots), -1, dtype=np.int32)  # a row per further stop id
+        self._more_stop_ids: dict[int, frozenset[int]] = {}  # by slot, where there are very many
         self.sequences: list[Sequence | None] = [None] * num_slots
         self._free = [(0, slot) for slot in range(num_slots)]  # a heap of (fence, slot)
 
@@ -99,6 +102,7 @@ class Ledger:
         self.void(slot)
         self._start_over(slot)
         self.sequences[slot] = None
+        self._more_stop_ids.pop(slot, None)
         heapq.heappush(self._free, (int(self.last_step[slot]), slot))
 
     def _start_over(self, slot: int) -> None:
@@ -106,12 +110,16 @@ class Ledger:
             column[slot] = 0
 
     def _set_stop_ids(self, slot: int, stop_ids: tuple[int, ...]) -> None:
-        missing = len(stop_ids) - len(self.stop_ids)
+        """The first few in columns, so that all rows are compared at once."""
+        few, more = stop_ids[:MAX_STOP_COLUMNS], stop_ids[MAX_STOP_COLUMNS:]
+        missing = len(few) - len(self._stop_ids)
         if missing > 0:
-            more = np.full((missing, self.num_slots), -1, dtype=np.int32)
-            self.stop_ids = np.concatenate([self.stop_ids, more])
-        self.stop_ids[:, slot] = -1
-        self.stop_ids[: len(stop_ids), slot] = stop_ids
+            rows = np.full((missing, self.num_slots), -1, dtype=np.int32)
+            self._stop_ids = np.concatenate([self._stop_ids, rows])
+        self._stop_ids[:, slot] = -1
+        self._stop_ids[: len(few), slot] = few
+        if more:
+            self._more_stop_ids[slot] = frozenset(more)
 
     def reach(self, slots: Ints) -> Ints:
         """How far tokens are confirmed and their KV is written, or will be by posted steps."""
@@ -126,11 +134,11 @@ class Ledger:
         """
         slots, epochs, ends = plan.slots, plan.epochs, plan.starts + plan.lengths
         self._mark_written(slots, epochs, ends)
-        if not plan.samples.all():
+        if np.count_nonzero(plan.samples) < len(slots):
             samples = plan.samples
             slots, epochs, ends = slots[samples], epochs[samples], ends[samples]
         counts = (epochs >= self.valid_from[slots]) & (ends == self.confirmed[slots])
-        if not counts.all():
+        if np.count_nonzero(counts) < len(slots):
             slots, ends, token_ids = slots[counts], ends[counts], token_ids[counts]
         self.tokens[slots, ends] = token_ids
         lengths = ends + 1
@@ -139,17 +147,20 @@ class Ledger:
 
     def _mark_written(self, slots: Ints, epochs: Ints, ends: Ints) -> None:
         current = epochs == self.epoch[slots]
-        if current.all():
+        if np.count_nonzero(current) == len(slots):
             self.written[slots] = ends
         else:
             self.written[slots[current]] = ends[current]
 
     def is_stop(self, slots: Ints, token_ids: Ints, lengths: Ints) -> Bools:
         """Which of the tokens just confirmed end their sequence by their id."""
-        found: Bools = self.stop_ids[0][slots] == token_ids
-        for stop_ids in self.stop_ids[1:]:
+        found: Bools = self._stop_ids[0][slots] == token_ids
+        for stop_ids in self._stop_ids[1:]:
             found |= stop_ids[slots] == token_ids
-        return found & (lengths > self.min_end[slots]) if found.any() else found
+        for slot, more in self._more_stop_ids.items():
+            for row in (slots == slot).nonzero()[0].tolist():
+                found[row] |= int(token_ids[row]) in more
+        return found & (lengths > self.min_end[slots]) if np.count_nonzero(found) else found
 
     # Invariants
 

@@ -101,7 +101,7 @@ class Planner:
             ends = np.minimum(ends, ledger.covered[slots])
             want = ends - starts
         runs = want > 0
-        if not runs.all():
+        if np.count_nonzero(runs) < len(runs):
             slots, starts, want, confirmed = slots[runs], starts[runs], want[runs], confirmed[runs]
             ends = ends[runs]
         if len(slots):
@@ -113,12 +113,12 @@ class Planner:
         # Enough is on its way: confirmed tokens and placeholders reach the end (no token is
         # ever sampled past max_tokens or the context). A preempted sequence has no blocks.
         want[np.maximum(confirmed, starts + 1) >= self._ledger.end[slots]] = 0
-        if draft.has_preempted:
+        if draft.preempted:
             want[self._ledger.covered[slots] == 0] = 0
         threshold = self._limits.long_prefill_token_threshold
         if threshold is not None and len(self._roster) > 1:
             want = np.minimum(want, threshold)
-        if int(want.sum()) > draft.budget:
+        if np.add.reduce(want) > draft.budget:
             return _fair_shares(want, draft.budget)
         return want
 
@@ -145,7 +145,8 @@ class Planner:
         sequence = self._roster.at(slot)
         self._roster.preempt(sequence)
         self._report.add(Preempted(sequence.request.serial))
-        draft.has_preempted = True
+        draft.preempted.add(slot)
+        draft.promised = None
 
     def _add_rows(self, draft: StepDraft, rows: Rows) -> None:
         draft.add_rows(self._ledger, rows, int(rows.lengths.sum()))
@@ -162,8 +163,8 @@ class Planner:
         None says that blocks were not the question: no budget, no seat, or no slot.
         """
         ledger = self._ledger
-        slot = self._slot_for(sequence)
-        lesser = lesser[ledger.covered[lesser] > 0] if draft.has_preempted else lesser
+        slot = self._slot_for(draft, sequence)
+        lesser = lesser[ledger.covered[lesser] > 0] if draft.preempted else lesser
         seats = len(self._roster.running) + 1 - self._limits.max_num_seqs
         if slot is None or draft.budget <= 0 or seats > len(lesser):
             return None
@@ -176,7 +177,7 @@ class Planner:
             token_ids,
             tuple(sequence.block_hashes) if self._publisher is not None else (),
             chunk=chunk,
-            promised=self._promised_blocks(),
+            promised=self._promised_blocks(draft),
             seats=max(seats, 0),
             victims=frozen_ints(lesser[::-1]),
         )
@@ -204,6 +205,7 @@ class Planner:
         if cached_tokens:
             ledger.hit_step[slot] = draft.step
         self._roster.run(sequence)
+        draft.promised = None
         draft.new_rows.append(self._row_state(sequence, slot, token_ids, answer.block_ids))
         self._add_rows(draft, _first_row(slot, len(token_ids), cached_tokens, chunk))
 
@@ -217,24 +219,25 @@ class Planner:
         worst = sum(blocks_for(other.most_kv) for other in [*earlier, sequence])
         return worst <= self._limits.num_blocks
 
-    def _slot_for(self, sequence: Sequence) -> int | None:
+    def _slot_for(self, draft: StepDraft, sequence: Sequence) -> int | None:
         """Its own slot once no step in flight mentions it (rule 6), or a free one (rule 7)."""
         ledger, done = self._ledger, self._steps.done
         if sequence.slot is not None:
             return sequence.slot if ledger.last_step[sequence.slot] <= done else None
         slot = ledger.free_slot(done)
         if slot is None:
-            self._take_slot_of_last_waiting()
+            self._take_slot_of_last_waiting(draft)
             slot = ledger.free_slot(done)
         return slot
 
-    def _take_slot_of_last_waiting(self) -> None:
-        """Preempted sequences keep their slots, but not when a more important one needs it."""
+    def _take_slot_of_last_waiting(self, draft: StepDraft) -> None:
+        """Preempted sequences keep their slots, but not when a more important one needs it. A slot
+        that was in this turn's order is not given away in this turn."""
         for waiting in reversed(self._roster.waiting):
-            if (
-                waiting.slot is not None
-                and self._ledger.last_step[waiting.slot] <= self._steps.done
-            ):
+            slot = waiting.slot
+            if slot is None or slot in draft.preempted:
+                continue
+            if self._ledger.last_step[slot] <= self._steps.done:
                 self._ledger.detach(waiting)
                 return
 
@@ -244,11 +247,14 @@ class Planner:
         chunk = min(draft.budget, num_tokens)
         return min(chunk, threshold) if threshold is not None and has_competitors else chunk
 
-    def _promised_blocks(self) -> int:
+    def _promised_blocks(self, draft: StepDraft) -> int:
         """Blocks that admitted prefills still lack for what they already have to compute."""
-        slots = self._roster.running.slots
-        lacking = self._ledger.confirmed[slots] - self._ledger.covered[slots]
-        return int((-(-lacking // self._limits.block_size)).clip(min=0).sum())
+        if draft.promised is None:
+            slots = self._roster.running.slots
+            lacking = self._ledger.confirmed[slots] - self._ledger.covered[slots]
+            size = self._limits.block_size
+            draft.promised = int(((lacking + (size - 1)) // size).clip(min=0).sum())
+        return draft.promised
 
     def _note_first_admission(self, sequence: Sequence, cached_tokens: int, now_ns: int) -> None:
         if not sequence.was_admitted:
