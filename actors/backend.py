@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio.to_thread
 
 from ..gpu.device import Device, DeviceFacts
-from ..messages import SamplingParams
+from ..messages import ConfigError, SamplingParams
 from .config import EngineConfig
 from .recommended import recommended_params
 from .text.tokenizer import Tokenizer
@@ -71,7 +71,14 @@ def simulated_backend(
         eos_token_ids=tokenizer.eos_token_ids,
     )
     oracle = Oracle(eos_token_id=min(tokenizer.eos_token_ids), eos_every=64)
-    device = SimulatedDevice(facts, num_slots, loop.call_later, oracle=oracle, step_time=StepTime())
+    try:
+        device = SimulatedDevice(
+            facts, num_slots, loop.call_later, oracle=oracle, step_time=StepTime()
+        )
+    except MemoryError as error:
+        raise ConfigError(
+            f"{num_blocks:,} blocks and {num_slots:,} slots do not fit into memory; use fewer"
+        ) from error
     return Backend(device, tokenizer, SamplingParams())
 
 

@@ -3,6 +3,7 @@
 0 done; 1 a fault, with its traceback; 2 the user's mistake, one line on stderr; 130 interrupted.
 """
 
+import errno
 import sys
 import traceback
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ import click
 from .. import __version__
 from .mistake import INTERRUPTED, Interrupted
 from .output import ReaderGone, drop_stdout
+from .standard_streams import open_closed_streams
 
 DONE, FAULT, MISTAKE = 0, 1, 2
 
@@ -44,6 +46,7 @@ def engine_cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
+    open_closed_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         code = engine_cli.main(args=words, prog_name="engine-cli", standalone_mode=False)
@@ -55,6 +58,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ReaderGone, BrokenPipeError):
         drop_stdout()
         return DONE
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            return _report(error)
+        drop_stdout()
+        _complain("there is no space left to write the answer to")
+        return FAULT
     except Exception as error:
         return _report(error)
     return code if isinstance(code, int) else DONE
