@@ -46,6 +46,7 @@ class Batcher:
         self._deadlines: list[tuple[int, int]] = []  # a heap of (time, serial), lazily purged
         self._ages: list[tuple[int, int]] = []  # a heap of (when to gain a class, serial)
         self.is_paused = False
+        self._doomed = 0  # steps up to this one were in flight when one of them failed
         self._blocks = BlockClient(pool, self.steps, self._ledger)
         publisher = Publisher(self._ledger, hasher, self._blocks)
         self._publisher = publisher if limits.prefix_caching else None
@@ -135,8 +136,9 @@ class Batcher:
         """
         self._blocks.unpublish()
         plan = self.steps.take_oldest(result.step)
-        if not (plan.epochs == self._ledger.epoch[plan.slots]).any():
-            return False  # its sequences were dealt with then, or have ended
+        if plan.step <= self._doomed:
+            return False  # its sequences were dealt with when the first one failed
+        self._doomed = self.steps.posted
         in_flight = [plan.slots, *(later.slots for later in self.steps)]
         for slot in np.unique(np.concatenate(in_flight)).tolist():
             sequence = self._ledger.sequences[slot]
