@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,9 @@ from .options import DeviceOptions
 from .runner import StepRunner
 from .slots import SlotTables
 
+Load: TypeAlias = Callable[[], tuple[StepRunner, DeviceFacts]]
+"""Makes the model ready; runs on the device's own thread."""
+
 Post: TypeAlias = Callable[[Callable[[], None]], None]
 """Schedules a call on the event loop from another thread: `loop.call_soon_threadsafe`."""
 
@@ -31,17 +35,25 @@ class CpuDevice:
     because those build on it; later ones run. Every launch is answered once, in order.
     """
 
-    def __init__(self, runner: StepRunner, facts: DeviceFacts, post: Post) -> None:
-        self._facts = facts
+    def __init__(self, load: Load, post: Post) -> None:
+        """Wait until `load` is done on the device's thread; what it raises is raised here.
+
+        All of torch's work in the process is then done by one team of OpenMP threads. A second
+        team, as loading on another thread would leave behind, makes both go to sleep between
+        operations: that costs a tenth of every step.
+        """
         self._post = post
         self._queue: SimpleQueue[_Launch | _Resume | None] = SimpleQueue()
         self._is_closing = threading.Event()
-        self._thread = threading.Thread(
-            target=_Worker(runner, self._queue, post, self._is_closing).run,
-            name="stepahead-cpu",
-            daemon=True,
-        )
+        opened: Future[DeviceFacts] = Future()
+        worker = _Worker(load, opened, self._queue, post, self._is_closing)
+        self._thread = threading.Thread(target=worker.run, name="stepahead-cpu", daemon=True)
         self._thread.start()
+        try:
+            self._facts = opened.result()
+        except BaseException:
+            self._thread.join()
+            raise
 
     @property
     def facts(self) -> DeviceFacts:
@@ -79,18 +91,27 @@ class _Worker:
 
     def __init__(
         self,
-        runner: StepRunner,
+        load: Load,
+        opened: "Future[DeviceFacts]",
         queue: "SimpleQueue[_Launch | _Resume | None]",
         post: Post,
         is_closing: threading.Event,
     ) -> None:
-        self._runner: StepRunner | None = runner
+        self._load = load
+        self._opened = opened
+        self._runner: StepRunner | None = None
         self._queue = queue
         self._post = post
         self._is_closing = is_closing
         self._fault: str | None = None  # why steps fail until the next _Resume
 
     def run(self) -> None:
+        try:
+            self._runner, facts = self._load()
+        except BaseException as error:
+            self._opened.set_exception(error)
+            return
+        self._opened.set_result(facts)
         try:
             while (item := self._queue.get()) is not None:
                 if isinstance(item, _Resume):
@@ -137,6 +158,10 @@ class _Worker:
 
 def open_cpu_device(options: DeviceOptions, post: Post) -> CpuDevice:
     """Load a model and size its KV memory. Raises ModelError or ConfigError."""
+    return CpuDevice(partial(_load, options), post)
+
+
+def _load(options: DeviceOptions) -> tuple[StepRunner, DeviceFacts]:
     dtype = choose_dtype(options.dtype)
     model = open_model(resolve_model(options.model), dtype, generic=options.generic)
     pool = size_pool(
@@ -171,7 +196,7 @@ def open_cpu_device(options: DeviceOptions, post: Post) -> CpuDevice:
         num_blocks=pool.num_blocks,
         eos_token_ids=model.eos_token_ids,
     )
-    return CpuDevice(StepRunner(decoder, tables, kv), facts, post)
+    return StepRunner(decoder, tables, kv), facts
 
 
 def choose_dtype(name: str) -> torch.dtype:
