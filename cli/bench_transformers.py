@@ -1,10 +1,13 @@
 """The single stream of the engine beside `generate` of transformers: same weights, same dtype.
 
-The two run in turn, so that a machine whose speed drifts drifts for both.
+The two run in turn, so that a machine whose speed drifts drifts for both, and in two processes:
+in one, each side's idle threads slow the other down.
 """
 
+import multiprocessing
 import time
 from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -22,25 +25,60 @@ async def compare(
     async with running_engine(config) as engine:
         facts = engine.facts
         with progress("loading the same model in transformers"):
-            peer = _load(resolve_model(config.model), facts.dtype)
+            peer = _Peer(resolve_model(config.model), facts.dtype)
         jobs = [
             single_job(facts.vocab_size, n, longest=facts.max_model_len) for n in range(runs + 1)
         ]
         pairs = []
-        with progress(f"in turn, {runs} runs after a warm-up"):
-            for job in jobs:
-                pairs.append((await timed_run(engine, [job]), _timed_generate(peer, job)))
+        try:
+            with progress(f"in turn, {runs} runs after a warm-up"):
+                for job in jobs:
+                    pairs.append((await timed_run(engine, [job]), peer.run(job)))
+        finally:
+            peer.close()
     ours, theirs = zip(*pairs[1:], strict=True)
-    show({**described("single", facts), **_without_memory(summary(ours))})
+    show({**described("single", facts), **summary(ours)})
     show({**described("transformers generate", facts), **_without_memory(summary(theirs))})
     ratios = [our.tokens_per_s / their.tokens_per_s for our, their in pairs[1:]]
     show({"bench": "engine to transformers", "ratio": spread(ratios)})
 
 
 def _without_memory(line: dict[str, object]) -> dict[str, object]:
-    """Two models in one process have one peak, which tells nothing about either."""
+    """The peak is this process's; that of the other is not known here."""
     del line["peak_memory_mb"]
     return line
+
+
+class _Peer:
+    """transformers in a process of its own, which answers one job at a time."""
+
+    def __init__(self, path: Path, dtype: str) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, path, dtype), daemon=True)
+        self._process.start()
+        theirs.close()
+        self._connection.recv()  # it is ready
+
+    def run(self, job: Job) -> Run:
+        self._connection.send(job)
+        run: Run = self._connection.recv()
+        return run
+
+    def close(self) -> None:
+        self._connection.close()
+        self._process.join()
+
+
+def _serve(connection: Connection, path: Path, dtype: str) -> None:
+    model = _load(path, dtype)
+    connection.send("ready")
+    while True:
+        try:
+            job = connection.recv()
+        except EOFError:
+            return
+        connection.send(_timed_generate(model, job))
 
 
 def _load(path: Path, dtype: str) -> Any:
