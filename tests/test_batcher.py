@@ -503,3 +503,24 @@ def test_whoever_started_upon_the_blocks_of_a_failed_row_starts_again() -> None:
     assert world.ended[1].error == "the logits are not numbers"
     assert world.said[2] == world.answer(sharing)
     assert world.said[3] == world.answer(third)
+
+
+def test_a_request_that_gave_up_leaves_no_block_that_was_never_written() -> None:
+    """Rule 18: its last position was to be written by the very step that failed."""
+    world = World()
+    first = world.request(1, words(0, 2 * BLOCK - 1), max_tokens=20)
+    for _ in range(2):
+        world.plan()
+        world.fail_step()
+    world.plan()
+    world.plan()
+    world.complete()  # the token that fills the second block is known, its KV is in flight
+    world.fail_step()
+    world.plan()
+    assert world.ended[1].reason is FinishReason.ERROR
+
+    prompt = [*words(0, 2 * BLOCK - 1), world.answer(first)[0], 9]
+    second = world.request(2, prompt, max_tokens=4)
+    world.run()
+
+    assert world.said[2] == world.answer(second)

@@ -5,13 +5,11 @@ This tests the simulation itself: an invariant that never fires proves nothing.
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
 import stepahead.actors.batching.planner as planner_module
-from stepahead.actors.batching.batcher import Batcher
 from stepahead.actors.batching.block_client import BlockClient
 from stepahead.actors.batching.draft import Rows, StepDraft
 from stepahead.actors.batching.ledger import Ledger
@@ -22,7 +20,7 @@ from stepahead.actors.batching.sequence import Sequence
 from stepahead.kvpool import BlockHasher, BlockPool
 from stepahead.kvpool.free import DueBlocks
 from stepahead.kvpool.prefix import PrefixIndex
-from stepahead.messages import FinishReason, Ints, frozen_ints
+from stepahead.messages import Ints
 
 from .test_batcher_random import live_and_check
 
@@ -122,7 +120,7 @@ def a_preempted_sequence_that_ends_keeps_its_slot(patch: pytest.MonkeyPatch) -> 
     patch.setattr(Roster, "remove", leaky)
 
 
-@fault
+@shows_late(104)
 def preemptions_have_no_bound(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(planner_module, "MAX_PREEMPTIONS", 10**9)
 
@@ -136,42 +134,6 @@ def a_sequence_starts_one_position_after_what_was_found(patch: pytest.MonkeyPatc
         return first_row(slot, num_confirmed, cached_tokens + skipped, chunk)
 
     patch.setattr(planner_module, "_first_row", late)
-
-
-@fault
-def a_slot_of_this_turns_order_is_given_away(patch: pytest.MonkeyPatch) -> None:
-    take = Planner._take_slot_of_last_waiting
-    patch.setattr(
-        Planner,
-        "_take_slot_of_last_waiting",
-        lambda self, draft: take(self, replace(draft, preempted=set())),
-    )
-
-
-@fault
-def a_request_that_failed_publishes_what_was_never_written(patch: pytest.MonkeyPatch) -> None:
-    end = Batcher._end
-
-    def hopeful(self: Batcher, serial: int, reason: FinishReason, **why: Any) -> None:
-        sequence = self._roster.get(serial)
-        if sequence is not None and self._roster.is_running(sequence) and self._publisher:
-            slots = frozen_ints((sequence.slot or 0,))
-            self._publisher.publish(slots, self._ledger.reach(slots), self.steps.posted)
-        end(self, serial, reason, **why)
-
-    patch.setattr(Batcher, "_end", hopeful)
-
-
-@fault
-def a_due_block_that_was_found_again_keeps_its_old_fence(patch: pytest.MonkeyPatch) -> None:
-    def pop_until(self: DueBlocks, done: int) -> list[int]:
-        freed = [block for fence, _, block in self._heap if fence <= done and block in self]
-        self._heap = [entry for entry in self._heap if entry[0] > done]
-        for block in dict.fromkeys(freed):
-            del self._fence_of[block]
-        return list(dict.fromkeys(freed))
-
-    patch.setattr(DueBlocks, "pop_until", pop_until)
 
 
 @fault

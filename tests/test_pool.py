@@ -215,6 +215,46 @@ def test_a_due_block_is_found_by_its_content() -> None:
     assert user.pool.num_due == 0
 
 
+def test_a_due_block_that_was_found_and_released_again_waits_for_its_new_fence() -> None:
+    user = PoolUser()
+    user.admit(0, tokens(0, 5))
+    user.publish(0, tokens(0, 5))
+    user.posted = 4
+    user.release(0, fence=2)
+    user.admit(1, tokens(0, 5))
+    user.release(1, fence=4)
+
+    user.settle(2)
+
+    assert user.pool.num_due == 2  # the found one, and the new tail; the old tail is free
+    user.settle(4)
+    assert user.pool.num_free == 8
+
+
+def test_a_slots_next_owner_does_not_publish_after_a_forgotten_beginning() -> None:
+    user = PoolUser()
+    user.admit(0, tokens(0, 12))
+    user.pool.reset_cache()
+    hashes = HASHER.chain(frozen_ints(tokens(0, 12)))
+    piece = frozen_ints(tokens(4, 4)).tobytes()
+    later_only = PublishBlocks(0, 0, 0, frozen_ints([0]), frozen_ints([1]), hashes[1:2], (piece,))
+
+    user.pool.publish(later_only)
+
+    user.pool.check()
+    assert user.pool.num_cached == 0
+
+
+def test_a_twin_of_a_published_block_carries_its_descendants() -> None:
+    user = PoolUser(16)
+    user.admit(0, tokens(0, 4))
+    user.admit(1, tokens(0, 8))
+    user.publish(0, tokens(0, 4))
+    user.publish(1, tokens(0, 8))  # its first block is a twin; its second one is new
+
+    assert user.admit(2, tokens(0, 9)).cached_tokens == 8
+
+
 def test_blank_blocks_are_reused_before_cached_ones_and_tails_before_heads() -> None:
     user = PoolUser(4)
     first = user.admit(0, tokens(0, 8)).block_ids.tolist()
