@@ -5,6 +5,7 @@ reference. The types come from the `Message` union and their annotations, so a n
 nothing here. Bytes from anywhere may be decoded: they give a valid message or DecodeError.
 """
 
+import reprlib
 import types
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
@@ -18,7 +19,7 @@ import numpy as np
 from . import Message
 from .errors import DecodeError, StepaheadError
 
-MAX_FRAME = 256 * 1024 * 1024  # bytes; more is not a message
+MAX_FRAME = 64 * 1024 * 1024  # bytes; more is not a message
 _ARRAY = 1  # the extension type of an array: one letter for its dtype, then its values
 _DTYPES: dict[bytes, np.dtype[Any]] = {
     b"i": np.dtype("<i4"),
@@ -176,5 +177,5 @@ def _dataclass(cls: type) -> Reader:
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else text[:37] + "..."
+    """A value in few characters, however large it is."""
+    return reprlib.repr(value)
