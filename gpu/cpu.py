@@ -13,6 +13,7 @@ import torch
 
 from ..messages import ConfigError, StepDone, StepFailed, StepPlan
 from .device import DeviceFacts, StepAddress
+from .huge_pages import huge_pages
 from .kv import PagedKV, bytes_per_position
 from .loading.resolve import resolve_model
 from .memory import give_memory_back, size_pool
@@ -182,7 +183,7 @@ def _load(options: DeviceOptions) -> tuple[StepRunner, DeviceFacts]:
     touching = threading.Thread(target=kv.touch, name="stepahead-touch", daemon=True)
     touching.start()
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), huge_pages():
             decoder = model.build(pool.max_model_len)
     finally:
         touching.join()
