@@ -15,8 +15,6 @@ class ReaderGone(Exception):
 
 def write(text: str) -> None:
     """Write and flush, so that a stream is seen as it comes."""
-    if sys.stdout is None:  # started with standard output closed
-        return
     try:
         sys.stdout.write(text)
         sys.stdout.flush()

@@ -3,14 +3,11 @@
 from typing import TypeAlias
 
 from .arrays import (
-    NO_BOOLS,
     NO_INTS,
-    NO_LONGS,
     Bools,
     Ints,
     Longs,
     frozen_ints,
-    frozen_longs,
     same,
     seal,
 )
@@ -80,9 +77,7 @@ Message: TypeAlias = (
 """Everything that one actor may post to another."""
 
 __all__ = [
-    "NO_BOOLS",
     "NO_INTS",
-    "NO_LONGS",
     "Abort",
     "AdmitSequence",
     "Admitted",
@@ -130,7 +125,6 @@ __all__ = [
     "UnpublishBlocks",
     "Usage",
     "frozen_ints",
-    "frozen_longs",
     "same",
     "seal",
 ]

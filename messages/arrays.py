@@ -20,13 +20,6 @@ def frozen_ints(values: Iterable[int] | Ints) -> Ints:
     return array
 
 
-def frozen_longs(values: Iterable[int] | Longs) -> Longs:
-    """An owned, read-only int64 copy."""
-    array = np.array(values if isinstance(values, np.ndarray) else list(values), dtype=np.int64)
-    array.flags.writeable = False
-    return array
-
-
 def seal(array: NDArray[T]) -> NDArray[T]:
     """Mark an array that nobody else holds as read-only, without copying it."""
     array.flags.writeable = False
@@ -34,9 +27,6 @@ def seal(array: NDArray[T]) -> NDArray[T]:
 
 
 NO_INTS: Ints = frozen_ints(())
-NO_LONGS: Longs = frozen_longs(())
-NO_BOOLS: Bools = np.zeros(0, dtype=np.bool_)
-NO_BOOLS.flags.writeable = False
 
 
 def same(left: object, right: object) -> bool:

@@ -1,7 +1,7 @@
 """Builders for tests of the whole engine in virtual time."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TypeVar
 
 from stepahead import Engine, EngineConfig
@@ -91,6 +91,3 @@ def is_empty(engine: Engine) -> bool:
     """Whether nothing is live and every block is free."""
     stats = engine.stats()
     return stats.running == stats.waiting == 0 and stats.blocks_free == stats.blocks_total
-
-
-Scenario = Callable[[], Awaitable[None]]

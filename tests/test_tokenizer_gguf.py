@@ -53,8 +53,7 @@ def test_the_default_model_has_the_ids_of_transformers() -> None:
     from transformers import PreTrainedTokenizerFast
 
     path = known_models()[0].find()
-    if path is None:
-        pytest.skip("the default model is not installed")
+    assert path is not None, "set-up installs the default model"
     ours = load_tokenizer(path)
     theirs = PreTrainedTokenizerFast.from_pretrained(path.parent, gguf_file=path.name)
 
