@@ -13,7 +13,7 @@ import numpy as np
 
 from ..gpu.device import DeviceFacts
 from ..gpu.null import NullDevice
-from ..kvpool import BlockHasher, BlockPool
+from ..kvpool import BlockPool
 from ..messages import Generate, SamplingParams, StepDone, StepFailed, TokensReady, seal
 from .actor import Mailbox
 from .batching import Batcher, BatchLimits
@@ -72,11 +72,8 @@ class _ControlPlane:
             prefix_caching=True,
         )
         journal = Journal(time.perf_counter_ns)
-        self._hasher = BlockHasher(BLOCK_SIZE)
         pool = BlockPool(facts.num_blocks, BLOCK_SIZE, limits.num_slots)
-        self._batcher = Batcher(
-            limits, KVPool(Mailbox("kvpool", journal), journal, pool), self._hasher
-        )
+        self._batcher = Batcher(limits, KVPool(Mailbox("kvpool", journal), journal, pool))
         self._mailbox: Mailbox[SchedulerMessage] = Mailbox("scheduler", journal)
         self._scheduler = Scheduler(
             self._mailbox,
@@ -113,7 +110,6 @@ class _ControlPlane:
             deadline_ns=None,
             queue_deadline_ns=None,
             cache_salt=b"",
-            block_hashes=self._hasher.chain(prompt),
         )
 
     def step(self) -> int:

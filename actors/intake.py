@@ -14,12 +14,10 @@ from typing import Protocol, TypeAlias, TypeVar
 import numpy as np
 
 from ..gpu.device import DeviceFacts
-from ..kvpool import BlockHasher
 from ..messages import (
     Abort,
     EngineOverloaded,
     Generate,
-    Ints,
     RequestRejected,
     SamplingParams,
     seal,
@@ -62,7 +60,6 @@ class Intake:
         streams: OutputStreams,
         *,
         max_live: int,
-        hasher: BlockHasher | None,
         offload: Offload,
         clock: Callable[[], int],
         scheduler: Address[Generate | Abort],
@@ -72,7 +69,6 @@ class Intake:
         self._tokenizer = tokenizer
         self._streams = streams
         self._max_live = max_live
-        self._hasher = hasher  # None without prefix caching
         self._offload = offload
         self._clock = clock
         self._started_ns = clock()
@@ -149,9 +145,6 @@ class Intake:
         prompt = np.array(token_ids, dtype=np.int32)
         seal(prompt)
         salt = (options.cache_salt or "").encode(errors="surrogatepass")
-        hashes: tuple[bytes, ...] = ()
-        if self._hasher is not None:
-            hashes = await self._run(len(prompt), lambda: self._hash(prompt, salt))
         self._streams.check_alive()
         max_tokens = self._max_tokens(params, len(prompt))
         if params.min_tokens > max_tokens:
@@ -168,17 +161,12 @@ class Intake:
             deadline_ns=_after(stream.opened_ns, options.deadline),
             queue_deadline_ns=_after(stream.opened_ns, options.queue_timeout),
             cache_salt=salt,
-            block_hashes=hashes,
         )
         self._detokenizer(request)
         self._scheduler(request)
         if stream.is_given_up:  # while it was tokenised; the Scheduler did not know it yet
             self._scheduler(Abort(stream.serial))
         return stream
-
-    def _hash(self, prompt: Ints, salt: bytes) -> tuple[bytes, ...]:
-        assert self._hasher is not None
-        return self._hasher.chain(prompt, salt)
 
     def _max_tokens(self, params: SamplingParams, num_prompt: int) -> int:
         room = self._facts.max_model_len - num_prompt

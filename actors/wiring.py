@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..kvpool import BlockHasher, BlockPool
+from ..kvpool import BlockPool
 from ..messages import Finished, ResetPrefixCache, StepPlan
 from .actor import Actor, Mailbox
 from .backend import Backend
@@ -72,7 +72,6 @@ def wire(
     limits, facts = batch_limits(config, backend), backend.device.facts
     watermark = int(config.watermark * facts.num_blocks)
     pool = BlockPool(facts.num_blocks, facts.block_size, limits.num_slots, watermark=watermark)
-    hasher = BlockHasher(facts.block_size)
     streams = OutputStreams()
 
     to_pool: Mailbox[ResetPrefixCache] = Mailbox("kvpool", journal)
@@ -81,7 +80,7 @@ def wire(
     to_detokenizer: Mailbox[DetokenizerMessage] = Mailbox("detokenizer", journal)
 
     kvpool = KVPool(to_pool, journal, pool)
-    batcher = Batcher(limits, kvpool, hasher)
+    batcher = Batcher(limits, kvpool)
     scheduler = Scheduler(
         to_scheduler,
         batcher,
@@ -103,7 +102,6 @@ def wire(
         backend.tokenizer,
         streams,
         max_live=config.max_num_seqs + config.max_waiting,
-        hasher=hasher if config.prefix_caching else None,
         offload=offload,
         clock=journal.clock,
         scheduler=to_scheduler.post,

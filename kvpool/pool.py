@@ -27,8 +27,7 @@ from ..messages import (
     seal,
 )
 from .free import DueBlocks, FreeBlocks
-from .hashing import token_bytes
-from .prefix import PrefixIndex
+from .prefix import TOKEN_BYTES, PrefixIndex, token_bytes
 
 
 class BlockPool:
@@ -51,6 +50,7 @@ class BlockPool:
         self._refs = [0] * num_blocks
         self._fences = [0] * num_blocks  # the last step known to mention the block
         self._tables: list[list[int]] = [[] for _ in range(num_slots)]
+        self._roots = [b""] * num_slots  # what stands before the first block of each table
 
     # What the Scheduler asks
 
@@ -121,6 +121,7 @@ class BlockPool:
         for block in found:
             self._refer(block)
         table += found
+        self._roots[ask.slot] = ask.cache_salt
         cached_tokens = len(found) * self.block_size
         chunk_end = min(cached_tokens + ask.chunk, num_tokens)
         self._append(ask.slot, self.blocks_for(chunk_end) - len(found))
@@ -135,11 +136,14 @@ class BlockPool:
 
     def publish(self, ask: PublishBlocks) -> BlocksSettled:
         """Make full blocks findable; the step that writes them commits them."""
-        columns = (ask.slots.tolist(), ask.indices.tolist(), ask.block_hashes, ask.token_ids)
-        tables, publish, step = self._tables, self._index.publish, ask.step
-        for slot, index, block_hash, tokens in zip(*columns, strict=True):
+        tables, roots = self._tables, self._roots
+        blocks: list[int] = []
+        previous: list[int | bytes] = []
+        for slot, index in zip(ask.slots.tolist(), ask.indices.tolist(), strict=True):
             table = tables[slot]
-            publish(table[index], table[index - 1] if index else None, block_hash, tokens, step)
+            blocks.append(table[index])
+            previous.append(table[index - 1] if index else roots[slot])
+        self._index.publish(ask.step, blocks, previous, self._pieces(ask.token_ids))
         self._settle(ask.done)
         return BlocksSettled(self.num_free, self.next_fence)
 
@@ -259,10 +263,13 @@ class BlockPool:
 
     def _match(self, ask: AdmitSequence) -> list[int]:
         """Found blocks; the last token is always computed, so it is never part of a hit."""
-        size = self.block_size
-        most = min((len(ask.token_ids) - 1) // size, len(ask.block_hashes))
-        pieces = (token_bytes(ask.token_ids[i * size : (i + 1) * size]) for i in range(most))
-        return self._index.match(ask.block_hashes, pieces)
+        most = (len(ask.token_ids) - 1) // self.block_size * self.block_size
+        return self._index.match(ask.cache_salt, self._pieces(ask.token_ids[:most]))
+
+    def _pieces(self, token_ids: Ints) -> list[bytes]:
+        """What each of these blocks holds, as the index compares it."""
+        data, width = token_bytes(token_ids), self.block_size * TOKEN_BYTES
+        return [data[start : start + width] for start in range(0, len(data), width)]
 
     def _left_after(self, found: Sequence[int]) -> tuple[int, int]:
         """Free and due blocks that remain once the found ones are in use."""

@@ -1,84 +1,101 @@
 """The prefix index: which block holds the KV of which tokens after which prefix.
 
-A hit is believed only when depth, tokens and parent agree, so a collision of hashes (by chance or
-by a weak hash function) never joins two prompts.
+A tree whose nodes are contents. Every distinct published content gets an id that is never reused,
+and is found by the content before it and its own tokens. What is compared are the tokens
+themselves, so no crafted or unlucky hash ever joins two prompts, and nothing is hashed but by the
+dictionary (with the interpreter's own random key).
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
-from .hashing import BlockHash
+from ..messages import Ints
 
-ROOT = 0  # the content id before a first block
+Before: TypeAlias = int | bytes
+"""What precedes a block: the content id of the block before it, or the root of a first block.
+Roots are byte strings, so that requests with different salts have trees of their own."""
+
+Key: TypeAlias = tuple[Before, bytes]
+
+
+TOKEN_BYTES = 4
+
+
+def token_bytes(token_ids: Ints) -> bytes:
+    """Tokens as little-endian int32: what a block's content is compared by."""
+    data: bytes = token_ids.astype("<i4", copy=False).tobytes()
+    return data
 
 
 class PrefixIndex:
-    """Finds published blocks by chained hashes.
+    """Finds published blocks by their tokens and everything before them.
 
-    Every distinct published content gets an id that is never reused. Two blocks that hold the
-    same content share it, and only the first of them is found by its hash.
+    Two blocks that hold the same content share its id, and only the first of them is found.
     """
 
     def __init__(self, num_blocks: int) -> None:
-        self._block_of: dict[BlockHash, int] = {}
-        self._hash: list[BlockHash | None] = [None] * num_blocks
-        self._tokens: list[bytes] = [b""] * num_blocks
-        self._parent: list[int] = [ROOT] * num_blocks  # content id of the block before
+        self._block_of: dict[Key, int] = {}
+        self._key: list[Key | None] = [None] * num_blocks
         self._content: list[int | None] = [None] * num_blocks
-        self._last_content = ROOT
+        self._last_content = 0
         self._uncommitted: deque[tuple[int, int, int]] = deque()  # (step, block, content id)
 
     def __len__(self) -> int:
         return len(self._block_of)
 
     def is_findable(self, block: int) -> bool:
-        return self._hash[block] is not None
+        return self._key[block] is not None
 
-    def match(self, hashes: Iterable[BlockHash], tokens: Iterator[bytes]) -> list[int]:
-        """The longest run of published blocks that hold these tokens from position 0; tokens are
-        taken only for blocks whose hash is known, and end the search where they end."""
+    def match(self, root: bytes, pieces: Iterable[bytes]) -> list[int]:
+        """The longest run of published blocks that hold these tokens from position 0."""
         found: list[int] = []
-        parent = ROOT
-        for block_hash in hashes:
-            block = self._block_of.get(block_hash)
-            if block is None or not self._holds(block, parent, next(tokens, b"")):
+        block_of, contents = self._block_of, self._content
+        before: Before = root
+        for piece in pieces:
+            block = block_of.get((before, piece))
+            if block is None:
                 break
             found.append(block)
-            content = self._content[block]
+            content = contents[block]
             assert content is not None
-            parent = content
+            before = content
         return found
 
-    def _holds(self, block: int, parent: int, tokens: bytes) -> bool:
-        return self._parent[block] == parent and self._tokens[block] == tokens
-
     def publish(
-        self, block: int, before: int | None, block_hash: BlockHash, tokens: bytes, step: int
+        self,
+        step: int,
+        blocks: Sequence[int],
+        previous: Sequence[int | bytes],
+        pieces: Sequence[bytes],
     ) -> None:
-        """Make a block findable; `before` is the block that precedes it in its sequence.
+        """Make blocks findable, which completing `step` commits. Parallel columns, a block after
+        those before it; `previous` are the blocks that precede, or the root before a first one.
 
-        Nothing happens when the content before it has been forgotten: it could never be reached.
+        Nothing happens where the content before has been forgotten: it could never be reached.
         """
-        parent = ROOT if before is None else self._content[before]
-        if parent is None:
-            return
-        twin = self._block_of.get(block_hash)
-        if twin is not None:
-            if self._holds(twin, parent, tokens):
-                self._content[block] = self._content[twin]
-            return
-        self._last_content += 1
-        self._block_of[block_hash] = block
-        self._hash[block], self._tokens[block] = block_hash, tokens
-        self._parent[block], self._content[block] = parent, self._last_content
-        self._uncommitted.append((step, block, self._last_content))
+        block_of, keys, contents = self._block_of, self._key, self._content
+        content = self._last_content
+        for block, preceding, piece in zip(blocks, previous, pieces, strict=True):
+            before = contents[preceding] if isinstance(preceding, int) else preceding
+            if before is None:
+                continue
+            key = (before, piece)
+            twin = block_of.get(key)
+            if twin is not None:
+                contents[block] = contents[twin]
+                continue
+            content += 1
+            block_of[key], keys[block], contents[block] = block, key, content
+            self._uncommitted.append((step, block, content))
+        self._last_content = content
 
     def forget(self, block: int) -> None:
         """The block is about to hold something else."""
-        block_hash = self._hash[block]
-        if block_hash is not None:
-            del self._block_of[block_hash]
-            self._hash[block] = None
+        key = self._key[block]
+        if key is not None:
+            del self._block_of[key]
+            self._key[block] = None
         self._content[block] = None
 
     def forget_all(self) -> list[int]:
@@ -86,14 +103,15 @@ class PrefixIndex:
         blocks = list(self._block_of.values())
         self._block_of.clear()
         self._uncommitted.clear()
-        self._hash = [None] * len(self._hash)
+        self._key = [None] * len(self._key)
         self._content = [None] * len(self._content)
         return blocks
 
     def commit(self, done: int) -> None:
         """Steps up to `done` have written their blocks."""
-        while self._uncommitted and self._uncommitted[0][0] <= done:
-            self._uncommitted.popleft()
+        uncommitted = self._uncommitted
+        while uncommitted and uncommitted[0][0] <= done:
+            uncommitted.popleft()
 
     def forget_uncommitted(self) -> list[int]:
         """The steps that were to write these blocks failed: forget and return them."""
@@ -104,11 +122,11 @@ class PrefixIndex:
         return blocks
 
     def _is(self, block: int, content: int) -> bool:
-        return self._hash[block] is not None and self._content[block] == content
+        return self._key[block] is not None and self._content[block] == content
 
     def check(self) -> None:
-        """Assert that hashes and blocks name each other."""
-        for block_hash, block in self._block_of.items():
-            assert self._hash[block] == block_hash
+        """Assert that keys and blocks name each other."""
+        for key, block in self._block_of.items():
+            assert self._key[block] == key
             assert self._content[block] is not None
-        assert sum(h is not None for h in self._hash) == len(self._block_of)
+        assert sum(key is not None for key in self._key) == len(self._block_of)

@@ -58,7 +58,7 @@ class AdmitSequence:
     done: int
     slot: int
     token_ids: Ints  # the confirmed tokens
-    block_hashes: tuple[bytes, ...]  # of their full blocks
+    cache_salt: bytes  # only sequences with the same salt share blocks
     chunk: int  # tokens it may compute in its first step, beyond the prefix found
     promised: int  # blocks that admitted prefills will still need
     seats: int  # victims that must go in any case, for the limit on running sequences
@@ -90,8 +90,7 @@ class PublishBlocks:
     step: int  # the step whose completion commits them
     slots: Ints
     indices: Ints
-    block_hashes: tuple[bytes, ...]
-    token_ids: tuple[bytes, ...]  # the block's tokens, as little-endian int32
+    token_ids: Ints  # [blocks * block_size] what each of them holds
 
 
 @dataclass(frozen=True, slots=True, eq=False)

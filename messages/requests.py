@@ -31,8 +31,7 @@ class Generate:
     priority: int  # lower runs first
     deadline_ns: int | None  # on the engine's clock
     queue_deadline_ns: int | None  # by when it must have been scheduled for the first time
-    cache_salt: bytes
-    block_hashes: tuple[bytes, ...]  # of the prompt's full blocks; empty without prefix caching
+    cache_salt: bytes  # only requests with the same salt share cached blocks
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from stepahead.actors.batching import Batcher, BatchLimits
 from stepahead.gpu.device import DeviceFacts
 from stepahead.gpu.oracle import Oracle
 from stepahead.gpu.simulated import SimulatedDevice
-from stepahead.kvpool import BlockHasher, BlockPool
+from stepahead.kvpool import BlockPool
 from stepahead.messages import (
     NO_INTS,
     BlocksReserved,
@@ -77,7 +77,6 @@ def make_request(
     priority: int = 0,
     deadline_ns: int | None = None,
     queue_deadline_ns: int | None = None,
-    hasher: BlockHasher | None = None,
     cache_salt: bytes = b"",
 ) -> Generate:
     token_ids = frozen_ints(prompt)
@@ -93,7 +92,6 @@ def make_request(
         deadline_ns=deadline_ns,
         queue_deadline_ns=queue_deadline_ns,
         cache_salt=cache_salt,
-        block_hashes=hasher.chain(token_ids, cache_salt) if hasher is not None else (),
     )
 
 
@@ -111,11 +109,10 @@ class World:
 
     def __post_init__(self) -> None:
         self.limits = replace(self.limits, num_blocks=self.num_blocks)
-        self.hasher = BlockHasher(BLOCK, key=b"test")
         self.pool = BlockPool(
             self.num_blocks, BLOCK, self.limits.num_slots, watermark=self.watermark
         )
-        self.batcher = Batcher(self.limits, self.pool, self.hasher)
+        self.batcher = Batcher(self.limits, self.pool)
         facts = make_facts(self.num_blocks, self.limits.max_model_len)
         self.device = SimulatedDevice(
             facts, self.limits.num_slots, lambda _, call: call(), oracle=self.oracle
@@ -137,7 +134,7 @@ class World:
         return request
 
     def request(self, serial: int, prompt: Sequence[int], **options: object) -> Generate:
-        return self.add(make_request(serial, prompt, hasher=self.hasher, **options))  # type: ignore[arg-type]  # passed on
+        return self.add(make_request(serial, prompt, **options))  # type: ignore[arg-type]  # passed on
 
     def plan(self) -> StepPlan | None:
         plan = self.batcher.plan(self.now)

@@ -58,7 +58,7 @@ PARAMS = SamplingParams(
 ROW = RowState(1, 2, INTS, 3, INTS, 0.5, 40, 0.9, 0.1, 2**63 - 1, 5, (2, 3))
 
 SAMPLES: list[Message] = [
-    Generate(1, "r1", INTS, PARAMS, 9, 3, (2, 7), -1, 10**18, None, b"salt", (b"h" * 16,)),
+    Generate(1, "r1", INTS, PARAMS, 9, 3, (2, 7), -1, 10**18, None, b"salt"),
     Abort(1),
     StopMatched(2),
     DeadlineReached(),
@@ -76,9 +76,9 @@ SAMPLES: list[Message] = [
     StepFailed(1, "out of memory"),
     ReserveBlocks(2, 1, INTS, INTS, INTS, INTS, INTS, INTS),
     BlocksReserved(INTS, INTS, INTS, frozen_ints(()), 9, None),
-    AdmitSequence(2, 1, 3, INTS, (b"h" * 16,), 64, 4, 1, INTS, INTS),
+    AdmitSequence(2, 1, 3, INTS, b"salt", 64, 4, 1, INTS, INTS),
     SequenceAdmitted(Grant.FULL, 16, INTS, INTS, 9, 7),
-    PublishBlocks(2, 1, 2, INTS, INTS, (b"h",), (b"t",)),
+    PublishBlocks(2, 1, 2, INTS, INTS, INTS),
     ReleaseBlocks(2, 1, INTS, INTS),
     BlocksSettled(9, 3),
     UnpublishBlocks(2, 1),

@@ -9,7 +9,6 @@ import heapq
 
 import numpy as np
 
-from ...kvpool import BlockHasher
 from ...messages import (
     Ended,
     FinishReason,
@@ -37,7 +36,7 @@ class Batcher:
     """Sequences come (`add`), go (`abort`, `stop_matched`, `expire`) and advance (`plan`,
     `complete`, `fail`); `take_report` says what happened."""
 
-    def __init__(self, limits: BatchLimits, pool: PoolPort, hasher: BlockHasher) -> None:
+    def __init__(self, limits: BatchLimits, pool: PoolPort) -> None:
         self.steps = StepsInFlight(limits.steps_in_flight)
         self._ledger = Ledger(limits.num_slots, limits.max_model_len)
         self._roster = Roster(self._ledger)
@@ -48,7 +47,7 @@ class Batcher:
         self.is_paused = False
         self._doomed = 0  # steps up to this one were in flight when one of them failed
         self._blocks = BlockClient(pool, self.steps, self._ledger)
-        publisher = Publisher(self._ledger, hasher, self._blocks)
+        publisher = Publisher(self._ledger, limits.block_size, self._blocks)
         self._publisher = publisher if limits.prefix_caching else None
         self._planner = Planner(
             limits,
@@ -66,7 +65,7 @@ class Batcher:
         """A new request waits."""
         if self._limits.ageing_ns is not None:
             heapq.heappush(self._ages, (now_ns + self._limits.ageing_ns, request.serial))
-        self._roster.add(Sequence(request, request.prompt, list(request.block_hashes)))
+        self._roster.add(Sequence(request, request.prompt))
         for time_ns in (request.deadline_ns, request.queue_deadline_ns):
             if time_ns is not None:
                 heapq.heappush(self._deadlines, (time_ns, request.serial))

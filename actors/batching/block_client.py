@@ -90,7 +90,7 @@ class BlockClient:
         self,
         slot: int,
         token_ids: Ints,
-        block_hashes: tuple[bytes, ...],
+        cache_salt: bytes,
         *,
         chunk: int,
         promised: int,
@@ -105,7 +105,7 @@ class BlockClient:
                 steps.done,
                 slot,
                 token_ids,
-                block_hashes,
+                cache_salt,
                 chunk,
                 promised,
                 seats,
@@ -116,9 +116,7 @@ class BlockClient:
         self._heard(answer)
         return answer
 
-    def publish(
-        self, step: int, slots: Ints, indices: Ints, hashes: list[bytes], tokens: list[bytes]
-    ) -> None:
+    def publish(self, step: int, slots: Ints, indices: Ints, token_ids: Ints) -> None:
         """Make full blocks findable; `step` commits them."""
         answer = self._pool.publish(
             PublishBlocks(
@@ -127,8 +125,7 @@ class BlockClient:
                 step,
                 frozen_ints(slots),
                 frozen_ints(indices),
-                tuple(hashes),
-                tuple(tokens),
+                token_ids,
             )
         )
         self._heard(answer)

@@ -175,7 +175,7 @@ class Planner:
         answer = self._blocks.admit(
             slot,
             token_ids,
-            tuple(sequence.block_hashes) if self._publisher is not None else (),
+            sequence.request.cache_salt,
             chunk=chunk,
             promised=self._promised_blocks(draft),
             seats=max(seats, 0),

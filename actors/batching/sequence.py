@@ -1,8 +1,7 @@
 """A sequence: one request while it is being run."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from ...kvpool import BlockHash
 from ...messages import Generate, Ints
 
 
@@ -12,7 +11,6 @@ class Sequence:
 
     request: Generate
     tokens: Ints  # what is confirmed, while it has no slot
-    block_hashes: list[BlockHash] = field(default_factory=list)  # of full blocks, as far as known
     slot: int | None = None
     raised: int = 0  # classes gained by waiting; kept until the end (rule 13)
     was_admitted: bool = False

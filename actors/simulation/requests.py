@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from ...kvpool import BlockHasher
 from ...messages import Generate, Ints, SamplingParams, seal
 from .trace import TraceRequest
 
@@ -13,12 +12,11 @@ class RequestWriter:
     """Writes prompts: one odd id for all that is a request's own, an even one for its group's,
     and 0 for neither, since that is what a timed device answers.
 
-    A block's hash depends on all before it, so prompts share their group's leading tokens only.
+    A block is found by all that is before it, so prompts share their group's leading tokens only.
     """
 
-    def __init__(self, max_model_len: int, hasher: BlockHasher | None) -> None:
+    def __init__(self, max_model_len: int) -> None:
         self._max_model_len = max_model_len
-        self._hasher = hasher  # None without prefix caching
         self._groups: dict[str, int] = {}
 
     def fits(self, request: TraceRequest) -> bool:
@@ -40,7 +38,6 @@ class RequestWriter:
             deadline_ns=None,
             queue_deadline_ns=None,
             cache_salt=b"",
-            block_hashes=() if self._hasher is None else self._hasher.chain(prompt),
         )
 
     def _prompt(self, serial: int, request: TraceRequest) -> Ints:

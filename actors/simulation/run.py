@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from ...gpu.device import DeviceFacts
 from ...gpu.timed import StepSeconds, TimedDevice
-from ...kvpool import BlockHasher, BlockPool
+from ...kvpool import BlockPool
 from ...messages import ConfigError, SamplingParams, StepDone, StepFailed, StepPlan, TokensReady
 from ..actor import Mailbox
 from ..backend import Backend
@@ -105,8 +105,7 @@ class _Run:
         self._pool = BlockPool(
             facts.num_blocks, facts.block_size, limits.num_slots, watermark=watermark
         )
-        hasher = BlockHasher(facts.block_size, key=b"simulation")
-        self._batcher = Batcher(limits, self._pool, hasher)
+        self._batcher = Batcher(limits, self._pool)
         self._mailbox: Mailbox[SchedulerMessage] = Mailbox("scheduler", journal)
         self._scheduler = Scheduler(
             self._mailbox,
@@ -115,7 +114,7 @@ class _Run:
             detokenizer=self._hear,
             call_at=lambda t_ns, call: clock.call_at(t_ns / 1e9, call),
         )
-        self._writer = RequestWriter(facts.max_model_len, hasher if config.prefix_caching else None)
+        self._writer = RequestWriter(facts.max_model_len)
 
     def run(self) -> SimulationResult:
         self._await_arrival()
