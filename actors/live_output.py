@@ -7,6 +7,7 @@ from ..messages import (
     Finished,
     FinishReason,
     Generate,
+    PrefixAccount,
     Timings,
     Usage,
 )
@@ -25,6 +26,7 @@ class LiveOutput:
         self.preemptions = 0
         self._text = OutputText(tokenizer, request.params)
         self._cached_tokens = 0
+        self._account: PrefixAccount | None = None
         self._num_tokens = 0
         self._arrived_ns = time_ns
         self._admitted_ns: int | None = None
@@ -34,6 +36,7 @@ class LiveOutput:
     def admit(self, admitted: Admitted) -> None:
         self._admitted_ns = admitted.time_ns
         self._cached_tokens = admitted.cached_tokens
+        self._account = admitted.account
 
     def push(self, token_id: int, time_ns: int) -> Delta:
         """The next token; the delta is the last one if a stop string matched."""
@@ -103,7 +106,9 @@ class LiveOutput:
         stop_reason: int | str | None,
         time_ns: int,
     ) -> Delta:
-        usage = Usage(len(self.request.prompt), self._num_tokens, self._cached_tokens)
+        usage = Usage(
+            len(self.request.prompt), self._num_tokens, self._cached_tokens, self._account
+        )
         timings = self._timings(time_ns)
         return Delta(
             self.request.request_id, 0, text, token_ids, reason, stop_reason, usage, timings

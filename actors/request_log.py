@@ -14,6 +14,7 @@ from ..messages import (
     Finished,
     Generate,
     Message,
+    PrefixAccount,
     StepDone,
     StepFailed,
     StepPlan,
@@ -65,6 +66,7 @@ class RequestLog:
             stop_reason=done.stop_reason,
             n_prompt=usage.prompt_tokens,
             n_cached=usage.cached_tokens,
+            **_account(usage.prefix),
             n_generated=usage.completion_tokens,
             queue_ms=_ms(timings.queue_s),
             ttft_ms=_ms(timings.ttft_s),
@@ -112,6 +114,7 @@ class RequestLog:
                 "request.admitted",
                 serial=admitted.serial,
                 n_cached=admitted.cached_tokens,
+                **_account(admitted.account),
                 **common,
             )
         for preempted in report.preempted:
@@ -120,6 +123,13 @@ class RequestLog:
             self._log.debug(
                 "request.ended", serial=ended.serial, finish_reason=str(ended.reason), **common
             )
+
+
+def _account(account: PrefixAccount | None) -> dict[str, Any]:
+    """Why no more of the prompt was found in the prefix cache."""
+    if account is None:
+        return {"prefix_end": None, "first_difference": None}
+    return {"prefix_end": str(account.end), "first_difference": account.first_difference}
 
 
 def _ms(seconds: float | None) -> float | None:

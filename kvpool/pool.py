@@ -18,6 +18,8 @@ from ..messages import (
     BlocksSettled,
     Grant,
     Ints,
+    PrefixAccount,
+    PrefixEnd,
     PublishBlocks,
     ReleaseBlocks,
     ReserveBlocks,
@@ -26,8 +28,9 @@ from ..messages import (
     frozen_ints,
     seal,
 )
+from .content import TOKEN_BYTES, token_bytes
 from .free import DueBlocks, FreeBlocks
-from .prefix import TOKEN_BYTES, PrefixIndex, token_bytes
+from .prefix import PrefixIndex
 
 
 class BlockPool:
@@ -121,7 +124,8 @@ class BlockPool:
         for block in found:
             self._refer(block)
         table += found
-        self._roots[ask.slot] = ask.cache_salt
+        self._roots[ask.slot] = ask.root
+        account = self._account(ask, found)  # before anything is evicted for this very sequence
         cached_tokens = len(found) * self.block_size
         chunk_end = min(cached_tokens + ask.chunk, num_tokens)
         self._append(ask.slot, self.blocks_for(chunk_end) - len(found))
@@ -132,6 +136,7 @@ class BlockPool:
             preempted,
             self.num_free,
             self.next_fence,
+            account,
         )
 
     def publish(self, ask: PublishBlocks) -> BlocksSettled:
@@ -263,8 +268,20 @@ class BlockPool:
 
     def _match(self, ask: AdmitSequence) -> list[int]:
         """Found blocks; the last token is always computed, so it is never part of a hit."""
+        return self._index.match(ask.root, self._findable_pieces(ask))
+
+    def _account(self, ask: AdmitSequence, found: Sequence[int]) -> PrefixAccount:
+        """Why no more than this was found."""
+        pieces = self._findable_pieces(ask)
+        if len(found) >= len(pieces):
+            return PrefixAccount(PrefixEnd.WHOLE if pieces else PrefixEnd.SHORT)
+        end, alike = self._index.why_ended(ask.root, pieces, found)
+        difference = None if alike is None else len(found) * self.block_size + alike
+        return PrefixAccount(end, difference)
+
+    def _findable_pieces(self, ask: AdmitSequence) -> list[bytes]:
         most = (len(ask.token_ids) - 1) // self.block_size * self.block_size
-        return self._index.match(ask.cache_salt, self._pieces(ask.token_ids[:most]))
+        return self._pieces(ask.token_ids[:most])
 
     def _pieces(self, token_ids: Ints) -> list[bytes]:
         """What each of these blocks holds, as the index compares it."""

@@ -6,26 +6,18 @@ themselves, so no crafted or unlucky hash ever joins two prompts, and nothing is
 dictionary (with the interpreter's own random key).
 """
 
+from array import array
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
 
-from ..messages import Ints
+import numpy as np
 
-Before: TypeAlias = int | bytes
-"""What precedes a block: the content id of the block before it, or the root of a first block.
-Roots are byte strings, so that requests with different salts have trees of their own."""
+from ..messages import PrefixEnd
+from .content import Before, Key, tokens_in_common
+from .forgotten import Forgotten
 
-Key: TypeAlias = tuple[Before, bytes]
-
-
-TOKEN_BYTES = 4
-
-
-def token_bytes(token_ids: Ints) -> bytes:
-    """Tokens as little-endian int32: what a block's content is compared by."""
-    data: bytes = token_ids.astype("<i4", copy=False).tobytes()
-    return data
+MAX_RELATIVES = 1024  # continuations that a new one is compared with
+MAX_FORGOTTEN = 2**15  # contents that are remembered at least, which takes about 10 MB
 
 
 class PrefixIndex:
@@ -39,6 +31,8 @@ class PrefixIndex:
         self._key: list[Key | None] = [None] * num_blocks
         self._content: list[int | None] = [None] * num_blocks
         self._last_content = 0
+        self._befores = array("q", bytes(8 * num_blocks))  # hash of what precedes; may be outdated
+        self._forgotten = Forgotten(min(num_blocks, MAX_FORGOTTEN))
         self._uncommitted: deque[tuple[int, int, int]] = deque()  # (step, block, content id)
 
     def __len__(self) -> int:
@@ -62,6 +56,33 @@ class PrefixIndex:
             before = content
         return found
 
+    def why_ended(
+        self, root: bytes, pieces: Sequence[bytes], found: Sequence[int]
+    ) -> tuple[PrefixEnd, int | None]:
+        """Why a match found only these blocks of `pieces`; where the next one is new, also how
+        many tokens the closest known continuation begins with alike."""
+        before, missing = self._content[found[-1]] if found else root, pieces[len(found)]
+        assert before is not None
+        why = self._forgotten.why((before, missing))
+        if why is None:
+            known = pieces[: len(found) + 1]
+            why = self._forgotten.why_of_earlier_lives(root, known, self._content_of)
+        if why is not None:
+            return why, None
+        alike = [tokens_in_common(piece, missing) for piece in self._after(before)]
+        return PrefixEnd.NEW, max(alike, default=None)
+
+    def _content_of(self, key: Key) -> int | None:
+        block = self._block_of.get(key)
+        return None if block is None else self._content[block]
+
+    def _after(self, before: Before) -> list[bytes]:
+        """Known continuations. They are looked for only when somebody asks, over all blocks at
+        once, so that publishing and reusing blocks need not keep them."""
+        blocks = (np.frombuffer(self._befores, np.int64) == hash(before)).nonzero()[0]
+        keys = [self._key[block] for block in blocks[:MAX_RELATIVES].tolist()]
+        return [key[1] for key in keys if key is not None and key[0] == before]
+
     def publish(
         self,
         step: int,
@@ -75,7 +96,7 @@ class PrefixIndex:
         Nothing happens where the content before has been forgotten: it could never be reached.
         """
         block_of, keys, contents = self._block_of, self._key, self._content
-        content = self._last_content
+        befores, content = self._befores, self._last_content
         for block, preceding, piece in zip(blocks, previous, pieces, strict=True):
             before = contents[preceding] if isinstance(preceding, int) else preceding
             if before is None:
@@ -87,24 +108,26 @@ class PrefixIndex:
                 continue
             content += 1
             block_of[key], keys[block], contents[block] = block, key, content
+            befores[block] = hash(before)
             self._uncommitted.append((step, block, content))
         self._last_content = content
 
-    def forget(self, block: int) -> None:
-        """The block is about to hold something else."""
+    def forget(self, block: int, why: PrefixEnd = PrefixEnd.EVICTED) -> None:
+        """The block is about to hold something else, or is not to be found any more."""
         key = self._key[block]
         if key is not None:
             del self._block_of[key]
             self._key[block] = None
+            self._forgotten.add(key, self._content[block], why)
         self._content[block] = None
 
     def forget_all(self) -> list[int]:
         """Forget every published block and return them."""
         blocks = list(self._block_of.values())
-        self._block_of.clear()
+        for block in blocks:
+            self.forget(block, PrefixEnd.RESET)
         self._uncommitted.clear()
-        self._key = [None] * len(self._key)
-        self._content = [None] * len(self._content)
+        self._content = [None] * len(self._content)  # those of twins, too
         return blocks
 
     def commit(self, done: int) -> None:
@@ -118,7 +141,7 @@ class PrefixIndex:
         blocks = [block for _, block, content in self._uncommitted if self._is(block, content)]
         self._uncommitted.clear()
         for block in blocks:
-            self.forget(block)
+            self.forget(block, PrefixEnd.FAILED)
         return blocks
 
     def _is(self, block: int, content: int) -> bool:
@@ -129,4 +152,5 @@ class PrefixIndex:
         for key, block in self._block_of.items():
             assert self._key[block] == key
             assert self._content[block] is not None
+            assert self._befores[block] == hash(key[0])
         assert sum(key is not None for key in self._key) == len(self._block_of)

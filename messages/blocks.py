@@ -5,7 +5,7 @@ is not free before that step is done. Every question is answered in the turn it 
 """
 
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 
 from .arrays import Ints
 
@@ -17,6 +17,27 @@ class Grant(IntEnum):
     LATER = 1  # enough blocks are due; nothing is held, ask again next step
     PART = 2  # some of the blocks
     FULL = 3
+
+
+class PrefixEnd(StrEnum):
+    """Why a prompt's prefix was found no further."""
+
+    WHOLE = "whole"  # every full block before its last token was found
+    SHORT = "short"  # it has no full block before its last token
+    NEW = "new"  # what comes next was never cached, as far as is remembered
+    EVICTED = "evicted"  # it was cached, and its block was needed for something else
+    RESET = "reset"  # it was cached, and the cache was reset
+    FAILED = "failed"  # it was cached, and the step that was to write it failed
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixAccount:
+    """Why a prompt's prefix was found no further, as far as its own salt and adapter know."""
+
+    end: PrefixEnd
+    first_difference: int | None = None
+    """With NEW: the position of the first token that differs from the closest known continuation
+    of what was found; None where nothing known continues it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +79,7 @@ class AdmitSequence:
     done: int
     slot: int
     token_ids: Ints  # the confirmed tokens
-    cache_salt: bytes  # only sequences with the same salt share blocks
+    root: bytes  # what stands before the first block: only sequences of one root share blocks
     chunk: int  # tokens it may compute in its first step, beyond the prefix found
     promised: int  # blocks that admitted prefills will still need
     seats: int  # victims that must go in any case, for the limit on running sequences
@@ -76,6 +97,7 @@ class SequenceAdmitted:
     preempted: Ints
     num_free: int
     next_fence: int | None
+    account: PrefixAccount | None = None  # with FULL
 
 
 @dataclass(frozen=True, slots=True, eq=False)

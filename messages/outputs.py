@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from .blocks import PrefixAccount
 from .requests import FinishReason
 
 
@@ -12,6 +13,7 @@ class Usage:
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int  # prompt tokens whose KV came from the prefix cache
+    prefix: PrefixAccount | None = None  # why no more were; None: it never started, or no cache
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from .arrays import Ints
+from .blocks import PrefixAccount
 from .params import SamplingParams
 
 
@@ -32,6 +33,9 @@ class Generate:
     deadline_ns: int | None  # on the engine's clock
     queue_deadline_ns: int | None  # by when it must have been scheduled for the first time
     cache_salt: bytes  # only requests with the same salt share cached blocks
+    adapter: bytes = (
+        b""  # the adapter's key: KV depends on it; reserved, no device has adapters yet
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,7 @@ class Admitted:
     serial: int
     cached_tokens: int  # prompt tokens found in the prefix cache
     time_ns: int
+    account: PrefixAccount | None = None  # None without prefix caching
 
 
 @dataclass(frozen=True, slots=True)

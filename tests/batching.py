@@ -12,9 +12,11 @@ from stepahead.gpu.simulated import SimulatedDevice
 from stepahead.kvpool import BlockPool
 from stepahead.messages import (
     NO_INTS,
+    Admitted,
     BlocksReserved,
     Ended,
     Generate,
+    PrefixEnd,
     ReleaseBlocks,
     ReserveBlocks,
     RowFailed,
@@ -227,6 +229,7 @@ class World:
                 self.said[serial].append(token_id)
             for admitted in report.admitted:
                 self._check_hit(self.requests[admitted.serial], admitted.cached_tokens)
+                self._check_account(self.requests[admitted.serial], admitted)
             for ended in report.ended:
                 assert ended.serial not in self.ended, "ended twice"
                 self.ended[ended.serial] = ended
@@ -244,6 +247,27 @@ class World:
             for serial, other in self.requests.items()
             if serial != request.serial
         ), "a prefix of another salt was found"
+
+    def _check_account(self, request: Generate, admitted: Admitted) -> None:
+        """A difference is one from something said before, under the same salt and nowhere else."""
+        account, found = admitted.account, admitted.cached_tokens
+        assert (account is not None) == self.limits.prefix_caching
+        if account is None or account.first_difference is None:
+            return
+        position, prompt = account.first_difference, request.prompt.tolist()
+        assert account.end is PrefixEnd.NEW
+        assert found <= position < found + BLOCK
+        others = [
+            [*other.prompt.tolist(), *self.said[serial]]
+            for serial, other in self.requests.items()
+            if other.cache_salt == request.cache_salt and serial != request.serial
+        ]
+        assert any(
+            len(said) > position
+            and said[:position] == prompt[:position]
+            and said[position] != prompt[position]
+            for said in others
+        ), "a difference from nothing that was said under this salt"
 
     def _watch_reservations(self) -> None:
         """Rule 9: without its last victim a message would not have had blocks enough."""

@@ -26,6 +26,8 @@ from stepahead.messages import (
     Message,
     Pause,
     Preempted,
+    PrefixAccount,
+    PrefixEnd,
     PublishBlocks,
     ReleaseBlocks,
     ReserveBlocks,
@@ -67,7 +69,7 @@ SAMPLES: list[Message] = [
     TokensReady(
         INTS,
         INTS,
-        (Admitted(1, 16, 5),),
+        (Admitted(1, 16, 5), Admitted(2, 0, 5, PrefixAccount(PrefixEnd.NEW, 7))),
         (Preempted(1),),
         (Ended(1, FinishReason.STOP, 2), Ended(2, FinishReason.ERROR, error="not a number")),
     ),
@@ -77,14 +79,21 @@ SAMPLES: list[Message] = [
     ReserveBlocks(2, 1, INTS, INTS, INTS, INTS, INTS, INTS),
     BlocksReserved(INTS, INTS, INTS, frozen_ints(()), 9, None),
     AdmitSequence(2, 1, 3, INTS, b"salt", 64, 4, 1, INTS, INTS),
-    SequenceAdmitted(Grant.FULL, 16, INTS, INTS, 9, 7),
+    SequenceAdmitted(Grant.FULL, 16, INTS, INTS, 9, 7, PrefixAccount(PrefixEnd.EVICTED)),
     PublishBlocks(2, 1, 2, INTS, INTS, INTS),
     ReleaseBlocks(2, 1, INTS, INTS),
     BlocksSettled(9, 3),
     UnpublishBlocks(2, 1),
     ResetPrefixCache(),
     Delta("r1", 0, "text", (1, 2), FinishReason.LENGTH, "stop", Usage(1, 2, 0), None),
-    Finished(1, "r1", FinishReason.STOP, 2, Usage(1, 2, 0), Timings(0.1, None, 0.2, 0.3, 1)),
+    Finished(
+        1,
+        "r1",
+        FinishReason.STOP,
+        2,
+        Usage(1, 2, 0, PrefixAccount(PrefixEnd.WHOLE)),
+        Timings(0.1, None, 0.2, 0.3, 1),
+    ),
 ]
 
 

@@ -18,6 +18,7 @@ from stepahead.actors.batching.publishing import Publisher
 from stepahead.actors.batching.roster import Roster
 from stepahead.actors.batching.sequence import Sequence
 from stepahead.kvpool import BlockPool
+from stepahead.kvpool.content import Before
 from stepahead.kvpool.free import DueBlocks
 from stepahead.kvpool.prefix import PrefixIndex
 from stepahead.messages import Ints
@@ -151,7 +152,15 @@ def a_slot_keeps_the_stop_ids_of_its_former_owner(patch: pytest.MonkeyPatch) -> 
 @fault
 def prefixes_are_found_whatever_their_salt(patch: pytest.MonkeyPatch) -> None:
     admit = BlockPool.admit
-    patch.setattr(BlockPool, "admit", lambda self, ask: admit(self, replace(ask, cache_salt=b"")))
+    patch.setattr(BlockPool, "admit", lambda self, ask: admit(self, replace(ask, root=b"")))
+
+
+@fault
+def a_difference_from_another_salt_is_told(patch: pytest.MonkeyPatch) -> None:
+    def everybodys(self: PrefixIndex, before: Before) -> list[bytes]:
+        return [piece for other, piece in self._block_of if type(other) is type(before)]
+
+    patch.setattr(PrefixIndex, "_after", everybodys)
 
 
 @fault

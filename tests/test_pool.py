@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from stepahead.kvpool import BlockPool
+from stepahead.kvpool import BlockPool, prefix_root
 from stepahead.messages import (
     NO_INTS,
     AdmitSequence,
@@ -34,6 +34,7 @@ class PoolUser:
         tokens: list[int],
         *,
         salt: bytes = b"",
+        adapter: bytes = b"",
         chunk: int = 1_000,
         promised: int = 0,
         seats: int = 0,
@@ -47,7 +48,7 @@ class PoolUser:
                 self.done,
                 slot,
                 token_ids,
-                salt,
+                prefix_root(salt, adapter),
                 chunk,
                 promised,
                 seats,

@@ -23,6 +23,8 @@ FIELDS = {
     "stop_reason",
     "n_prompt",
     "n_cached",
+    "prefix_end",
+    "first_difference",
     "n_generated",
     "queue_ms",
     "ttft_ms",

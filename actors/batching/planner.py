@@ -6,6 +6,7 @@ waiting sequence of a more important class is served before running rows of a le
 
 import numpy as np
 
+from ...kvpool import prefix_root
 from ...messages import (
     Admitted,
     Grant,
@@ -175,7 +176,7 @@ class Planner:
         answer = self._blocks.admit(
             slot,
             token_ids,
-            sequence.request.cache_salt,
+            prefix_root(sequence.request.cache_salt, sequence.request.adapter),
             chunk=chunk,
             promised=self._promised_blocks(draft),
             seats=max(seats, 0),
@@ -185,7 +186,7 @@ class Planner:
             self._preempt(draft, victim)
         if answer.outcome == Grant.FULL:
             self._start(draft, sequence, slot, token_ids, answer, chunk)
-            self._note_first_admission(sequence, answer.cached_tokens, now_ns)
+            self._note_first_admission(sequence, answer, now_ns)
         return answer.outcome
 
     def _start(
@@ -256,10 +257,15 @@ class Planner:
             draft.promised = int(((lacking + (size - 1)) // size).clip(min=0).sum())
         return draft.promised
 
-    def _note_first_admission(self, sequence: Sequence, cached_tokens: int, now_ns: int) -> None:
+    def _note_first_admission(
+        self, sequence: Sequence, answer: SequenceAdmitted, now_ns: int
+    ) -> None:
+        """What a preempted sequence finds of itself later is no hit, and is not told."""
         if not sequence.was_admitted:
             sequence.was_admitted = True
-            self._report.add(Admitted(sequence.request.serial, cached_tokens, now_ns))
+            account = answer.account if self._publisher is not None else None
+            serial, cached_tokens = sequence.request.serial, answer.cached_tokens
+            self._report.add(Admitted(serial, cached_tokens, now_ns, account))
 
     def _row_state(
         self, sequence: Sequence, slot: int, token_ids: Ints, block_ids: Ints
