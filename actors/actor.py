@@ -44,6 +44,10 @@ class Mailbox(Generic[M]):
         self._take_rest(envelopes)
         return self._journal.begin_turn(self._name, envelopes) if envelopes else None
 
+    def fail(self, error: Exception) -> None:
+        """The reader failed."""
+        self._journal.fail(self._name, error)
+
     def _take_rest(self, envelopes: list[Envelope[M]]) -> None:
         while not self._queue.empty():
             envelopes.append(self._queue.get_nowait())
@@ -61,6 +65,9 @@ class Actor(ABC, Generic[M]):
             task_status.started()
             while True:
                 self.react(await self._mailbox.receive())
+        except Exception as error:
+            self._mailbox.fail(error)
+            raise
         finally:
             self.stop()
 

@@ -32,6 +32,8 @@ class EngineConfig:
     watermark: float = 0.01  # share of the pool kept free when a sequence is admitted beside others
     ageing: float | None = None  # seconds of waiting that raise a request by one class; None: never
     max_waiting: int = 1024  # requests; one more is refused with EngineOverloaded
+    record: Path | None = None  # write every message here when the engine ends, for a replay
+    check_invariants: bool = False  # assert the ledger after every message: slow, to find faults
 
     def __post_init__(self) -> None:
         self._check_choices()

@@ -4,10 +4,9 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Self, TypedDict, TypeVar, Unpack
+from typing import Self, TypedDict, Unpack
 
 import anyio
-import anyio.to_thread
 
 from ..gpu.device import DeviceFacts
 from ..messages import (
@@ -22,13 +21,14 @@ from ..messages import (
 from .backend import Backend, open_backend
 from .config import EngineConfig
 from .intake import Conversation, Intake, Offload, Prompt, RequestOptions
+from .journal import Journal
+from .offload import offload_to_thread
+from .recording.recorder import Recorder, check_writable, open_recorder
 from .request_log import RequestLog
 from .stats import EngineHealth, EngineStats
 from .stream import DeltaStream
 from .streams import OutputStream
-from .wiring import Wiring, wire
-
-T = TypeVar("T")
+from .wiring import Wiring, core_setup, wire
 
 
 class Options(TypedDict, total=False):
@@ -39,11 +39,6 @@ class Options(TypedDict, total=False):
     deadline: float | None
     queue_timeout: float | None
     cache_salt: str | None
-
-
-async def offload_to_thread(function: Callable[[], T]) -> T:
-    """Run away from the event loop; a cancelled caller does not wait for it."""
-    return await anyio.to_thread.run_sync(function, abandon_on_cancel=True)
 
 
 class Engine:
@@ -69,6 +64,7 @@ class Engine:
         self._given_backend = backend
         self._offload = offload
         self._clock = clock
+        self._recorder: Recorder | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._backend: Backend | None = None
         self._wiring: Wiring | None = None
@@ -83,6 +79,7 @@ class Engine:
         """Load the model and start the actors. Raises ModelError or ConfigError."""
         if self._loop is not None:
             raise ConfigError("the engine was started before; make a new Engine to start again")
+        check_writable(self.config.record)
         self._loop = asyncio.get_running_loop()
         backend = self._given_backend or await open_backend(
             self.config, num_slots=2 * self.config.max_num_seqs
@@ -92,15 +89,19 @@ class Engine:
             await self.close()
             raise EngineDead("the engine was closed while it started")
         log = RequestLog(backend.device.facts.model)
+        journal = Journal(self._clock)
+        setup = core_setup(self.config, backend)
+        self._recorder = open_recorder(self.config.record, setup, backend.device.facts, journal)
         self._wiring = wire(
             self.config,
             backend,
             self._loop,
+            journal,
+            setup,
             offload=self._offload,
-            clock=self._clock,
             on_finished=log.finished,
         )
-        log.attach(self._wiring.journal)
+        log.attach(journal)
         ready = asyncio.Event()
         self._task = self._loop.create_task(self._run(self._wiring, ready), name="stepahead-engine")
         await ready.wait()
@@ -135,13 +136,14 @@ class Engine:
                     await group.start(actor.run, name=type(actor).__name__)
                 ready.set()
         except Exception as error:
-            cause = _first_cause(error)
-            failure = EngineDead(f"an actor failed: {type(cause).__name__}: {cause}")
+            failure = EngineDead(f"an actor failed: {wiring.journal.failure}")
             failure.__cause__ = error
             self._dead = failure
         finally:
             ready.set()
             wiring.streams.fail_all(failure)
+            if self._recorder is not None:
+                await self._offload(self._recorder.save)
 
     async def __aenter__(self) -> Self:
         try:
@@ -287,9 +289,3 @@ class Engine:
     def _require_own_loop(self) -> None:
         if self._loop is not None and asyncio.get_running_loop() is not self._loop:
             raise ConfigError("the engine belongs to another event loop, the one it was started in")
-
-
-def _first_cause(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -6,7 +6,7 @@ listens a message costs its number and its time.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from ..messages import Message
 
@@ -30,7 +30,23 @@ class Turn(Generic[M]):
     envelopes: list[Envelope[M]]
 
 
-Sink: TypeAlias = Callable[[str, int, Envelope[Message]], None]  # (actor, turn, envelope)
+@dataclass(frozen=True, slots=True)
+class ActorFailed:
+    """How an actor ended its engine."""
+
+    actor: str
+    kind: str  # the exception's type
+    text: str
+
+    @classmethod
+    def of(cls, actor: str, error: Exception) -> "ActorFailed":
+        return cls(actor, type(error).__name__, str(error))
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.text}" if self.text else self.kind
+
+
+Sink: TypeAlias = Callable[[str, Turn[Message]], None]  # (actor, its turn)
 
 
 class Journal:
@@ -41,6 +57,7 @@ class Journal:
         self._seq = 0
         self._turn = 0
         self._sinks: list[Sink] = []
+        self.failure: ActorFailed | None = None  # the first one
 
     def stamp(self, message: M) -> Envelope[M]:
         """Number a message that is being posted."""
@@ -51,12 +68,21 @@ class Journal:
         """An actor takes these messages as one turn."""
         self._turn += 1
         turn = Turn(self._turn, self.clock(), envelopes)
-        for sink in self._sinks:
-            for envelope in envelopes:
-                sink(actor, turn.number, envelope)  # type: ignore[arg-type]  # M is a Message
+        if self._sinks:
+            self.announce(actor, turn)
         return turn
 
+    def announce(self, actor: str, turn: Turn[Any]) -> None:
+        """Tell every sink of a turn."""
+        for sink in self._sinks:
+            sink(actor, turn)
+
+    def fail(self, actor: str, error: Exception) -> None:
+        """An actor failed, and the engine with it; what other actors say of it comes later."""
+        if self.failure is None:
+            self.failure = ActorFailed.of(actor, error)
+
     def attach(self, sink: Sink) -> Callable[[], None]:
-        """Call `sink` for every message that is taken from now on; returns its detachment."""
+        """Call `sink` for every turn from now on, as it begins; returns its detachment."""
         self._sinks.append(sink)
         return lambda: self._sinks.remove(sink)

@@ -4,7 +4,7 @@ A question first drains the mailbox, so that what arrived before it is applied b
 """
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from ..kvpool import BlockPool
 from ..messages import (
@@ -21,8 +21,13 @@ from ..messages import (
 from .actor import Actor, Mailbox
 from .journal import Journal, Turn
 
-Ask = TypeVar("Ask")
-Answer = TypeVar("Answer")
+PoolQuestion: TypeAlias = (
+    ReserveBlocks | AdmitSequence | PublishBlocks | ReleaseBlocks | UnpublishBlocks
+)
+PoolAnswer: TypeAlias = BlocksReserved | SequenceAdmitted | BlocksSettled
+
+Ask = TypeVar("Ask", bound=PoolQuestion)
+Answer = TypeVar("Answer", bound=PoolAnswer)
 
 
 class KVPool(Actor[ResetPrefixCache]):

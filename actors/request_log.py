@@ -20,7 +20,7 @@ from ..messages import (
     StepPlan,
     TokensReady,
 )
-from .journal import Envelope, Journal
+from .journal import Envelope, Journal, Turn
 
 
 class RequestLog:
@@ -75,8 +75,9 @@ class RequestLog:
             preemptions=timings.preemptions,
         )
 
-    def _note(self, actor: str, turn: int, envelope: Envelope[Message]) -> None:
-        self._try(self._write, actor, turn, envelope)
+    def _note(self, actor: str, turn: Turn[Message]) -> None:
+        for envelope in turn.envelopes:
+            self._try(self._write, actor, turn.number, envelope)
 
     def _write(self, actor: str, turn: int, envelope: Envelope[Message]) -> None:
         common = {"actor": actor, "turn": turn, "seq": envelope.seq, "t_ns": envelope.t_ns}

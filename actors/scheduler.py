@@ -48,12 +48,14 @@ class Scheduler(Actor[SchedulerMessage]):
         executor: Address[StepPlan],
         detokenizer: Address[TokensReady],
         call_at: CallAt,
+        after_turn: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(mailbox)
         self._batcher = batcher
         self._executor = executor
         self._detokenizer = detokenizer
         self._call_at = call_at
+        self._after_turn = after_turn  # invariants to check
         self._timer: Timer | None = None
         self._timer_ns: int | None = None
         self._failures_in_a_row = 0
@@ -70,6 +72,8 @@ class Scheduler(Actor[SchedulerMessage]):
         if report is not None:
             self._detokenizer(report)
         self._set_timer()
+        if self._after_turn is not None:
+            self._after_turn()
 
     def stop(self) -> None:
         if self._timer is not None:

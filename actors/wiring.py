@@ -18,11 +18,11 @@ from .actor import Actor, Mailbox
 from .backend import Backend
 from .batching import Batcher, BatchLimits
 from .config import EngineConfig
+from .cores import CoreSetup, build_cores
 from .detokenizer import Detokenizer, DetokenizerMessage
 from .executor import Executor
 from .intake import Intake, Offload
 from .journal import Journal
-from .kvpool import KVPool
 from .scheduler import Scheduler, SchedulerMessage
 from .streams import OutputStreams
 
@@ -40,6 +40,15 @@ def batch_limits(config: EngineConfig, backend: Backend) -> BatchLimits:
         steps_in_flight=config.steps_in_flight,
         prefix_caching=config.prefix_caching,
         ageing_ns=None if config.ageing is None else int(config.ageing * 1e9),
+    )
+
+
+def core_setup(config: EngineConfig, backend: Backend) -> CoreSetup:
+    """What the cores are built from."""
+    return CoreSetup(
+        limits=batch_limits(config, backend),
+        watermark=int(config.watermark * backend.device.facts.num_blocks),
+        is_checked=config.check_invariants,
     )
 
 
@@ -62,33 +71,28 @@ def wire(
     config: EngineConfig,
     backend: Backend,
     loop: asyncio.AbstractEventLoop,
+    journal: Journal,
+    setup: CoreSetup,
     *,
     offload: Offload,
-    clock: Callable[[], int],
     on_finished: Callable[[Finished], None],
 ) -> Wiring:
     """Make the mailboxes first, then the actors between them."""
-    journal = Journal(clock)
-    limits, facts = batch_limits(config, backend), backend.device.facts
-    watermark = int(config.watermark * facts.num_blocks)
-    pool = BlockPool(facts.num_blocks, facts.block_size, limits.num_slots, watermark=watermark)
+    facts, clock = backend.device.facts, journal.clock
     streams = OutputStreams()
 
-    to_pool: Mailbox[ResetPrefixCache] = Mailbox("kvpool", journal)
-    to_scheduler: Mailbox[SchedulerMessage] = Mailbox("scheduler", journal)
     to_executor: Mailbox[StepPlan] = Mailbox("executor", journal)
     to_detokenizer: Mailbox[DetokenizerMessage] = Mailbox("detokenizer", journal)
 
-    kvpool = KVPool(to_pool, journal, pool)
-    batcher = Batcher(limits, kvpool)
-    scheduler = Scheduler(
-        to_scheduler,
-        batcher,
+    cores = build_cores(
+        setup,
+        journal,
         executor=to_executor.post,
         detokenizer=to_detokenizer.post,
         # A timer in floating point may fire a moment early, and would be set again for ever.
         call_at=lambda t_ns, call: loop.call_later(max(t_ns - clock(), 0) / 1e9 + 1e-6, call),
     )
+    to_scheduler = cores.to_scheduler
     executor = Executor(to_executor, backend.device, scheduler=to_scheduler.post)
     detokenizer = Detokenizer(
         to_detokenizer,
@@ -103,12 +107,21 @@ def wire(
         streams,
         max_live=config.max_num_seqs + config.max_waiting,
         offload=offload,
-        clock=journal.clock,
+        clock=clock,
         scheduler=to_scheduler.post,
         detokenizer=to_detokenizer.post,
     )
-    actors = (kvpool, scheduler, executor, detokenizer)
-    return Wiring(journal, pool, batcher, streams, intake, scheduler, to_scheduler, to_pool, actors)
+    return Wiring(
+        journal,
+        cores.pool,
+        cores.batcher,
+        streams,
+        intake,
+        cores.scheduler,
+        to_scheduler,
+        cores.to_pool,
+        (cores.kvpool, cores.scheduler, executor, detokenizer),
+    )
 
 
 def _tell(journal: Journal, done: Finished, listener: Callable[[Finished], None]) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import wraps
+from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, get_args
 
 import click
@@ -27,6 +28,7 @@ class EngineOptions:
     max_num_batched_tokens: int | None
     steps_in_flight: int | None
     no_prefix_caching: bool
+    record: Path | None
     log: str
 
     def config(self) -> EngineConfig:
@@ -103,6 +105,12 @@ _ENGINE = (
     click.option("--device", type=click.Choice(get_args(Device)), help="Where to compute."),
     click.option("--dtype", type=click.Choice(get_args(DType)), help="What to compute in."),
     *_LIMITS,
+    click.option(
+        "--record",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Write every message for `replay`: prompts and answers, too.",
+    ),
     click.option(
         "--log",
         default="warning",

@@ -1,8 +1,9 @@
 """One message, one msgpack frame: `[type name, [fields in order]]`.
 
 For the socket between processes, for recording and for replay; inside a process messages go by
-reference. The types come from the `Message` union and their annotations, so a new message needs
-nothing here. Bytes from anywhere may be decoded: they give a valid message or DecodeError.
+reference. A recording's frames (frames.py) hold the same two parts. The types come from the
+`Message` union and their annotations, so a new message needs nothing here. Bytes from anywhere may
+be decoded: they give a valid message or DecodeError.
 """
 
 import reprlib
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
-from typing import Any, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgpack
 import numpy as np
@@ -28,31 +29,56 @@ _DTYPES: dict[bytes, np.dtype[Any]] = {
 }
 _LETTERS = {dtype: letter for letter, dtype in _DTYPES.items()}
 
+T = TypeVar("T")
 Reader: TypeAlias = Callable[[Any], Any]  # from what msgpack gives to a field's value
 
 
 def encode(message: Message) -> bytes:
     """The frame of a message."""
-    frame = msgpack.packb([type(message).__name__, _values(message)], default=_pack_other)
-    return bytes(frame)
+    return pack(parts_of(message))
 
 
 def decode(frame: bytes) -> Message:
     """The message of a frame. Raises DecodeError for anything else."""
+    parts = unpack(frame)
+    if not isinstance(parts, list) or len(parts) != 2:
+        raise DecodeError("the frame is not a pair of type name and fields")
+    return message_of(*parts)
+
+
+def pack(value: object) -> bytes:
+    """msgpack of numbers, texts, lists, arrays, and of dataclasses as the list of their fields."""
+    return bytes(msgpack.packb(value, default=_pack_other))
+
+
+def unpack(frame: bytes) -> Any:
+    """What was packed, with lists for dataclasses. Raises DecodeError for anything else."""
     if len(frame) > MAX_FRAME:
         raise DecodeError(f"the frame has {len(frame):,} bytes; at most {MAX_FRAME:,} are decoded")
     try:
-        parts = msgpack.unpackb(frame, ext_hook=_unpack_array, use_list=True, strict_map_key=True)
+        return msgpack.unpackb(frame, ext_hook=_unpack_array, use_list=True, strict_map_key=True)
     except Exception as error:  # msgpack raises whatever its parser met
         raise DecodeError(f"the frame is not msgpack: {error}") from error
-    if not isinstance(parts, list) or len(parts) != 2:
-        raise DecodeError("the frame is not a pair of type name and fields")
-    name, values = parts
+
+
+def parts_of(message: Message) -> tuple[str, list[Any]]:
+    """The name of a message's type, and its fields."""
+    return type(message).__name__, _values(message)
+
+
+def message_of(name: object, values: object) -> Message:
+    """The message with these parts, as they were unpacked. Raises DecodeError."""
     cls = _message_types().get(name) if isinstance(name, str) else None
     if cls is None:
-        raise DecodeError(f"{name!r} is not a type of message")
+        raise DecodeError(f"{_short(name)} is not a type of message")
     message: Message = _reader(cls)(values)
     return message
+
+
+def value_of(cls: type[T], values: object) -> T:
+    """A dataclass of the kind that messages hold, as it was unpacked. Raises DecodeError."""
+    value: T = _dataclass(cls)(values)
+    return value
 
 
 def _values(value: Any) -> list[Any]:

@@ -22,7 +22,9 @@ async def eventful_run(heard: Heard) -> None:
     """Preemption, stop strings, aborts, priorities and deadlines in one small pool."""
     engine = make_engine(num_blocks=24, max_model_len=64, oracle=Oracle(eos_every=200))
     await engine.start()
-    engine._started.journal.attach(lambda actor, turn, env: heard.append((actor, turn, env)))
+    engine._started.journal.attach(
+        lambda actor, turn: heard.extend((actor, turn.number, env) for env in turn.envelopes)
+    )
     params = SamplingParams(max_tokens=40)
     stopping = SamplingParams(max_tokens=40, stop=("abc", "q"))
     calls = [

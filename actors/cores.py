@@ -1,0 +1,68 @@
+"""The cores: Scheduler and KVPool with the Batcher and the BlockPool inside.
+
+What they do depends on their setup and on the messages they take, turn by turn, and on nothing
+else. So a recording of both determines every plan, and a replay builds the same cores again.
+"""
+
+from dataclasses import dataclass
+
+from ..kvpool import BlockPool
+from ..messages import ResetPrefixCache, StepPlan, TokensReady
+from .actor import Address, Mailbox
+from .batching import Batcher, BatchLimits
+from .invariants import Invariants
+from .journal import Journal
+from .kvpool import KVPool
+from .scheduler import CallAt, Scheduler, SchedulerMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreSetup:
+    """Everything, beside messages, that the cores depend on."""
+
+    limits: BatchLimits
+    watermark: int  # blocks kept free when a sequence is admitted beside others
+    is_checked: bool = False  # whether the invariants are asserted after every message
+
+
+@dataclass(frozen=True, slots=True)
+class Cores:
+    """The two actors, what is inside them, and where to post."""
+
+    pool: BlockPool
+    batcher: Batcher
+    kvpool: KVPool
+    scheduler: Scheduler
+    to_pool: Mailbox[ResetPrefixCache]
+    to_scheduler: Mailbox[SchedulerMessage]
+
+
+def build_cores(
+    setup: CoreSetup,
+    journal: Journal,
+    *,
+    executor: Address[StepPlan],
+    detokenizer: Address[TokensReady],
+    call_at: CallAt,
+) -> Cores:
+    """New cores that have seen nothing yet."""
+    limits = setup.limits
+    to_pool: Mailbox[ResetPrefixCache] = Mailbox("kvpool", journal)
+    to_scheduler: Mailbox[SchedulerMessage] = Mailbox("scheduler", journal)
+    pool = BlockPool(
+        limits.num_blocks, limits.block_size, limits.num_slots, watermark=setup.watermark
+    )
+    kvpool = KVPool(to_pool, journal, pool)
+    batcher = Batcher(limits, kvpool)
+    invariants = Invariants(batcher, pool) if setup.is_checked else None
+    if invariants is not None:
+        journal.attach(invariants.hear)
+    scheduler = Scheduler(
+        to_scheduler,
+        batcher,
+        executor=executor,
+        detokenizer=detokenizer,
+        call_at=call_at,
+        after_turn=None if invariants is None else invariants.check_turn,
+    )
+    return Cores(pool, batcher, kvpool, scheduler, to_pool, to_scheduler)

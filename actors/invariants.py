@@ -1,0 +1,67 @@
+"""The invariants of the cores, asserted while an engine runs: slow, and for finding faults."""
+
+from ..kvpool import BlockPool
+from ..messages import Message, StepPlan
+from .batching import Batcher
+from .journal import Turn
+
+
+class Invariants:
+    """The pool is right between any two messages; the ledger, when a turn of the Scheduler ends:
+    within the turn it may lie between two states."""
+
+    def __init__(self, batcher: Batcher, pool: BlockPool) -> None:
+        self._batcher = batcher
+        self._pool = pool
+        self._touched = _TouchedBlocks(pool.block_size)
+
+    def hear(self, actor: str, turn: Turn[Message]) -> None:
+        """A sink: an actor took messages, and has not applied them yet."""
+        if actor in ("kvpool", "scheduler"):  # nobody else changes the pool
+            self._pool.check()
+
+    def check_turn(self) -> None:
+        """A turn of the Scheduler has ended."""
+        batcher, steps = self._batcher, self._batcher.steps
+        self._pool.check()
+        batcher.check()
+        for plan in steps:
+            for block in self._touched.by(plan):
+                assert not self._pool.is_free(block), "a step in flight touches a free block"
+        self._touched.forget_until(steps.done)
+        is_stuck = not batcher.is_empty and not batcher.is_paused and not len(steps)
+        assert not is_stuck, "there is work, no step is in flight, and none was planned"
+
+
+class _TouchedBlocks:
+    """Which blocks each step in flight reads or writes, as its device sees it: an early release
+    would not show in what a device says that runs in order (rule 29)."""
+
+    def __init__(self, block_size: int) -> None:
+        self._block_size = block_size
+        self._tables: dict[int, list[int]] = {}
+        self._by_step: dict[int, set[int]] = {}
+
+    def by(self, plan: StepPlan) -> set[int]:
+        if plan.step not in self._by_step:
+            self._apply(plan)
+            ends = (plan.starts + plan.lengths).tolist()
+            self._by_step[plan.step] = {
+                block
+                for slot, end in zip(plan.slots.tolist(), ends, strict=True)
+                for block in self._tables[slot][: -(-end // self._block_size)]
+            }
+        return self._by_step[plan.step]
+
+    def forget_until(self, done: int) -> None:
+        for step in [step for step in self._by_step if step <= done]:
+            del self._by_step[step]
+
+    def _apply(self, plan: StepPlan) -> None:
+        for row in plan.new_rows:
+            self._tables[row.slot] = row.block_ids.tolist()
+        columns = (plan.block_slots.tolist(), plan.block_indices.tolist(), plan.block_ids.tolist())
+        for slot, index, block in zip(*columns, strict=True):
+            table = self._tables[slot]
+            assert len(table) == index, "an appended block does not follow the last one"
+            table.append(block)

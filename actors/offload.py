@@ -1,0 +1,13 @@
+"""Where long work goes, so that the event loop is not held up."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import anyio.to_thread
+
+T = TypeVar("T")
+
+
+async def offload_to_thread(function: Callable[[], T]) -> T:
+    """Run away from the event loop; a cancelled caller does not wait for it."""
+    return await anyio.to_thread.run_sync(function, abandon_on_cancel=True)

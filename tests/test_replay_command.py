@@ -1,0 +1,90 @@
+"""`engine-cli replay` as a user meets it, on what `--record` wrote."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from stepahead.actors.batching.planner import Planner
+from stepahead.cli.main import main
+
+
+@pytest.fixture(autouse=True)
+def _leave_no_logging_configured() -> Iterator[None]:
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def recording(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    path = tmp_path / "recording"
+    words = ["generate", "Once upon a time", "--device", "simulated", "--max-tokens", "20"]
+    assert main([*words, "--record", str(path)]) == 0
+    capsys.readouterr()
+    return path
+
+
+def test_an_identical_replay_is_one_line_and_exit_code_0(
+    recording: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", str(recording)]) == 0
+
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert said.out.count("\n") == 1
+    assert said.out.startswith("identical: ")
+    assert " 20 steps, " in said.out
+
+
+def test_a_different_replay_shows_the_first_difference_and_exit_code_1(
+    recording: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Planner, "_first_chunk", lambda *_: 5)
+
+    assert main(["replay", str(recording)]) == 1
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("different in turn ")
+    assert "AdmitSequence" in lines[0]
+    assert lines[1] == "  chunk: recorded 16, replayed 5"
+
+
+def test_a_damaged_tail_is_told_on_standard_error(
+    recording: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = recording.read_bytes()
+    recording.write_bytes(data[: len(data) * 2 // 3])
+
+    assert main(["replay", str(recording)]) == 0
+
+    said = capsys.readouterr()
+    assert said.out.startswith("identical: ")
+    assert "bytes are damaged and were not read" in said.err
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [("story", "not a recording"), ("missing", "No such file"), (".", "Is a directory")],
+)
+def test_what_cannot_be_read_is_one_line_and_exit_code_2(
+    name: str, fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "story").write_text("once upon a time")
+
+    assert main(["replay", str(tmp_path / name)]) == 2
+
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert fault in said.err
+
+
+def test_a_recording_that_cannot_be_written_is_a_mistake(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "missing" / "recording"
+
+    assert main(["generate", "x", "--device", "simulated", "--record", str(path)]) == 2
+
+    assert "cannot record to" in capsys.readouterr().err
