@@ -34,7 +34,7 @@ def test_an_identical_replay_is_one_line_and_exit_code_0(
     assert said.err == ""
     assert said.out.count("\n") == 1
     assert said.out.startswith("identical: ")
-    assert " 20 steps, " in said.out
+    assert " messages, 15 steps, 15 turns " in said.out
 
 
 def test_a_different_replay_shows_the_first_difference_and_exit_code_1(
