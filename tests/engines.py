@@ -74,12 +74,12 @@ def make_engine(
     offload: Offload = inline,
     **options: object,
 ) -> Engine:
-    """An engine on the simulated device; call it inside a running loop. Runs are repeatable."""
+    """An engine on the simulated device; call it inside a running loop."""
     config = make_config(**options)
     backend = Backend(
         device or make_device(config, oracle=oracle), ToyTokenizer(), SamplingParams()
     )
-    return Engine(config, backend=backend, offload=offload, clock=virtual_clock(), hash_key=b"test")
+    return Engine(config, backend=backend, offload=offload, clock=virtual_clock())
 
 
 async def settle(engine: Engine, steps: int = 1) -> None:
