@@ -38,4 +38,4 @@ class Publisher:
     def _tokens(self, slots: Ints, indices: Ints) -> Ints:
         """The tokens of all these blocks, one after the other."""
         positions = indices[:, None] * self._block_size + self._offsets
-        return seal(self._ledger.tokens[slots[:, None], positions].reshape(-1))
+        return seal(self._ledger.tokens[slots[:, None], positions]).reshape(-1)
