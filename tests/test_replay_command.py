@@ -53,8 +53,7 @@ def test_a_different_replay_shows_the_first_difference_and_exit_code_1(
 def test_a_damaged_tail_is_told_on_standard_error(
     recording: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data = recording.read_bytes()
-    recording.write_bytes(data[: len(data) * 2 // 3])
+    recording.write_bytes(recording.read_bytes()[:-1])
 
     assert main(["replay", str(recording)]) == 0
 
