@@ -40,9 +40,11 @@ class Mailbox(Generic[M]):
 
     def drain(self) -> Turn[M] | None:
         """Take every message that has arrived, without waiting."""
+        if self._queue.empty():
+            return None
         envelopes: list[Envelope[M]] = []
         self._take_rest(envelopes)
-        return self._journal.begin_turn(self._name, envelopes) if envelopes else None
+        return self._journal.begin_turn(self._name, envelopes)
 
     def fail(self, error: Exception) -> None:
         """The reader failed."""

@@ -82,7 +82,7 @@ class _ControlPlane:
             detokenizer=_ignore,
             call_at=_no_timer,
         )
-        device = NullDevice(facts)
+        device = NullDevice(facts, limits.num_slots)
         self._results: list[StepDone | StepFailed] = []
 
     def prefill(self) -> None:

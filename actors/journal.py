@@ -72,6 +72,15 @@ class Journal:
             self.announce(actor, turn)
         return turn
 
+    def note(self, actor: str, message: Message) -> None:
+        """Number a message that `actor` takes at once, as a turn of its own: a question that is
+        asked and answered within another actor's turn."""
+        if self._sinks:
+            self.begin_turn(actor, [self.stamp(message)])
+        else:
+            self._seq += 1
+            self._turn += 1
+
     def announce(self, actor: str, turn: Turn[Any]) -> None:
         """Tell every sink of a turn."""
         for sink in self._sinks:

@@ -63,7 +63,7 @@ class KVPool(Actor[ResetPrefixCache]):
         arrived = self._mailbox.drain()
         if arrived is not None:
             self.react(arrived)
-        self._journal.begin_turn("kvpool", [self._journal.stamp(ask)])
+        self._journal.note("kvpool", ask)
         answer = apply(ask)
-        self._journal.begin_turn("scheduler", [self._journal.stamp(answer)])
+        self._journal.note("scheduler", answer)
         return answer

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..messages import StepPlan
-from ..messages.arrays import Ints
+from ..messages.arrays import Ints, Longs
 from .slots import SlotTables, expand_rows
 
 Indices = NDArray[np.int64]
@@ -125,7 +125,7 @@ def _decode_groups(
 
 
 def _decode_group(
-    tables: SlotTables, slots: Ints, lengths: Ints, tokens: Tensor | None
+    tables: SlotTables, slots: Longs, lengths: Ints, tokens: Tensor | None
 ) -> DecodeGroup:
     size = tables.block_size
     longest = int(lengths.max())

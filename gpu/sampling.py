@@ -34,7 +34,7 @@ class SamplingRows:
     banned_ids: tuple[tuple[int, ...], ...]  # what cannot be sampled now
 
     @classmethod
-    def of(cls, tables: SlotTables, slots: Ints, positions: Ints) -> "SamplingRows":
+    def of(cls, tables: SlotTables, slots: Longs, positions: Ints) -> "SamplingRows":
         """Look up the sampling rows of slots that sample at these positions."""
         is_early = (positions < tables.min_end[slots]).tolist()
         return cls(

@@ -50,11 +50,11 @@ class SlotTables:
         self.min_end[slot] = row.min_end
         self.banned_ids[slot] = row.banned_ids
 
-    def record(self, slots: Ints, positions: Ints, token_ids: Ints) -> None:
+    def record(self, slots: Longs, positions: Ints, token_ids: Ints) -> None:
         """Remember the tokens that a step sampled; a failed row (-1) leaves token 0 behind."""
         self.tokens[slots, positions] = np.maximum(token_ids, 0)
 
-    def blocks_of(self, slots: Ints, positions: Ints) -> Ints:
+    def blocks_of(self, slots: Longs, positions: Ints) -> Ints:
         """The block that holds each (slot, position)."""
         blocks: Ints = self.block_table[slots, positions // self.block_size]
         return blocks

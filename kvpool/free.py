@@ -28,14 +28,18 @@ class FreeBlocks:
     def add_cached(self, block: int) -> None:
         self._cached[block] = None
 
-    def pop(self, count: int) -> list[int]:
-        """The blocks to reuse next. Raises KeyError when there are fewer."""
-        num_blank = min(count, len(self._blank))
-        start = len(self._blank) - num_blank
-        blocks = self._blank[start:][::-1]
-        del self._blank[start:]
-        blocks += [self._cached.popitem(last=False)[0] for _ in range(count - num_blank)]
+    def pop_blank(self, most: int) -> list[int]:
+        """Up to `most` blank blocks, which are to be reused first."""
+        if not most:
+            return []
+        blocks = self._blank[-most:]
+        blocks.reverse()
+        del self._blank[-most:]
         return blocks
+
+    def pop_cached(self, count: int) -> list[int]:
+        """The cached blocks to reuse next. Raises KeyError when there are fewer."""
+        return [self._cached.popitem(last=False)[0] for _ in range(count)]
 
     def take(self, block: int) -> None:
         """Remove a cached block that was found by its content."""

@@ -13,11 +13,14 @@ import numpy as np
 
 from ..messages import (
     NO_INTS,
+    NO_LONGS,
     AdmitSequence,
     BlocksReserved,
     BlocksSettled,
+    FullBlocks,
     Grant,
     Ints,
+    Longs,
     PrefixAccount,
     PrefixEnd,
     PublishBlocks,
@@ -26,6 +29,7 @@ from ..messages import (
     SequenceAdmitted,
     UnpublishBlocks,
     frozen_ints,
+    frozen_longs,
     seal,
 )
 from .content import TOKEN_BYTES, token_bytes
@@ -53,25 +57,36 @@ class BlockPool:
         self._refs = [0] * num_blocks
         self._fences = [0] * num_blocks  # the last step known to mention the block
         self._tables: list[list[int]] = [[] for _ in range(num_slots)]
+        self._all_full = seal(np.full(num_slots, Grant.FULL, dtype=np.int32))  # lent in answers
         self._roots = [b""] * num_slots  # what stands before the first block of each table
 
     # What the Scheduler asks
 
     def reserve(self, ask: ReserveBlocks) -> BlocksReserved:
         """Grow running sequences, in the order of importance; later ones may have to give way."""
+        if ask.full is not None:
+            self._publish(ask.full)
         self._settle(ask.done)
-        total = int(ask.wanted.sum())
+        total = int(np.add.reduce(ask.wanted))
         if total > len(self._free):
             return self._reserve_scarce(ask)
+        tables, slots = self._tables, ask.slots.tolist()
         blocks = self._take(total)
-        start = 0
-        for slot, wanted in zip(ask.slots.tolist(), ask.wanted.tolist(), strict=True):
-            self._tables[slot] += blocks[start : start + wanted]
-            start += wanted
-        outcomes = np.full(len(ask.slots), Grant.FULL, dtype=np.int32)
-        seal(outcomes)
+        if total == len(slots):  # one block for each
+            for slot, block in zip(slots, blocks, strict=True):
+                tables[slot].append(block)
+        else:
+            start = 0
+            for slot, wanted in zip(slots, ask.wanted.tolist(), strict=True):
+                tables[slot] += blocks[start : start + wanted]
+                start += wanted
         return BlocksReserved(
-            outcomes, ask.wanted, frozen_ints(blocks), NO_INTS, self.num_free, self.next_fence
+            self._all_full[: len(slots)],
+            ask.wanted,
+            seal(np.array(blocks, dtype=np.int32)),
+            NO_LONGS,
+            self.num_free,
+            self.next_fence,
         )
 
     def _reserve_scarce(self, ask: ReserveBlocks) -> BlocksReserved:
@@ -101,7 +116,7 @@ class BlockPool:
             frozen_ints(outcomes),
             frozen_ints(granted),
             frozen_ints(blocks),
-            frozen_ints(victims.taken) if victims.taken else NO_INTS,
+            frozen_longs(victims.taken) if victims.taken else NO_LONGS,
             self.num_free,
             self.next_fence,
         )
@@ -141,16 +156,19 @@ class BlockPool:
 
     def publish(self, ask: PublishBlocks) -> BlocksSettled:
         """Make full blocks findable; the step that writes them commits them."""
+        self._publish(ask.full)
+        self._settle(ask.done)
+        return BlocksSettled(self.num_free, self.next_fence)
+
+    def _publish(self, full: FullBlocks) -> None:
         tables, roots = self._tables, self._roots
         blocks: list[int] = []
         previous: list[int | bytes] = []
-        for slot, index in zip(ask.slots.tolist(), ask.indices.tolist(), strict=True):
+        for slot, index in zip(full.slots.tolist(), full.indices.tolist(), strict=True):
             table = tables[slot]
             blocks.append(table[index])
             previous.append(table[index - 1] if index else roots[slot])
-        self._index.publish(ask.step, blocks, previous, self._pieces(ask.token_ids))
-        self._settle(ask.done)
-        return BlocksSettled(self.num_free, self.next_fence)
+        self._index.publish(full.step, blocks, previous, self._pieces(full.token_ids))
 
     def release(self, ask: ReleaseBlocks) -> BlocksSettled:
         """Let go of everything these slots hold, as soon as no step mentions it."""
@@ -229,12 +247,15 @@ class BlockPool:
 
     def _take(self, count: int) -> list[int]:
         """Free blocks, in use from now on."""
-        blocks = self._free.pop(count)
-        refs, fences, forget = self._refs, self._fences, self._index.forget
+        blocks = self._free.pop_blank(count)
+        if len(blocks) < count:
+            evicted = self._free.pop_cached(count - len(blocks))
+            for block in evicted:
+                self._index.forget(block)
+            blocks += evicted
+        refs = self._refs
         for block in blocks:
-            forget(block)
             refs[block] = 1
-            fences[block] = 0
         return blocks
 
     def _append(self, slot: int, count: int) -> list[int]:
@@ -294,14 +315,14 @@ class BlockPool:
         unheld = sum(self._refs[block] == 0 for block in found)
         return self.num_free - (unheld - due), self.num_due - due
 
-    def _make_room(self, ask: AdmitSequence, found: Sequence[int], need: int) -> Ints:
+    def _make_room(self, ask: AdmitSequence, found: Sequence[int], need: int) -> Longs:
         """Take victims of lower classes, but only if together they suffice."""
         victims = list(zip(ask.victims.tolist(), ask.fences.tolist(), strict=True))
         available = sum(self._left_after(found))
         wanted = set(found)
         gains = [self._gain(slot, wanted) for slot, _ in victims]
         if available + sum(gains) < need:
-            return NO_INTS
+            return NO_LONGS
         taken: list[int] = []
         for (slot, fence), gain in zip(victims, gains, strict=True):
             if available >= need and len(taken) >= ask.seats:
@@ -310,7 +331,7 @@ class BlockPool:
             taken.append(slot)
             available += gain
         self._settle(ask.done)
-        return frozen_ints(taken) if taken else NO_INTS
+        return frozen_longs(taken) if taken else NO_LONGS
 
     def _gain(self, slot: int, keep: set[int]) -> int:
         """Blocks that only this slot refers to, and that are not wanted themselves."""

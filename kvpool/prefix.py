@@ -9,6 +9,7 @@ dictionary (with the interpreter's own random key).
 from array import array
 from collections import deque
 from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from .forgotten import Forgotten
 
 MAX_RELATIVES = 1024  # continuations that a new one is compared with
 MAX_FORGOTTEN = 2**15  # contents that are remembered at least, which takes about 10 MB
+
+Published: TypeAlias = tuple[int, list[int], int]  # (step, blocks, content id of the first)
 
 
 class PrefixIndex:
@@ -33,7 +36,7 @@ class PrefixIndex:
         self._last_content = 0
         self._befores = array("q", bytes(8 * num_blocks))  # hash of what precedes; may be outdated
         self._forgotten = Forgotten(min(num_blocks, MAX_FORGOTTEN))
-        self._uncommitted: deque[tuple[int, int, int]] = deque()  # (step, block, content id)
+        self._uncommitted: deque[Published] = deque()
 
     def __len__(self) -> int:
         return len(self._block_of)
@@ -96,7 +99,9 @@ class PrefixIndex:
         Nothing happens where the content before has been forgotten: it could never be reached.
         """
         block_of, keys, contents = self._block_of, self._key, self._content
-        befores, content = self._befores, self._last_content
+        befores = self._befores
+        first = content = self._last_content + 1
+        found: list[int] = []
         for block, preceding, piece in zip(blocks, previous, pieces, strict=True):
             before = contents[preceding] if isinstance(preceding, int) else preceding
             if before is None:
@@ -106,11 +111,13 @@ class PrefixIndex:
             if twin is not None:
                 contents[block] = contents[twin]
                 continue
-            content += 1
             block_of[key], keys[block], contents[block] = block, key, content
             befores[block] = hash(before)
-            self._uncommitted.append((step, block, content))
-        self._last_content = content
+            found.append(block)
+            content += 1
+        if found:
+            self._last_content = content - 1
+            self._uncommitted.append((step, found, first))
 
     def forget(self, block: int, why: PrefixEnd = PrefixEnd.EVICTED) -> None:
         """The block is about to hold something else, or is not to be found any more."""
@@ -138,7 +145,12 @@ class PrefixIndex:
 
     def forget_uncommitted(self) -> list[int]:
         """The steps that were to write these blocks failed: forget and return them."""
-        blocks = [block for _, block, content in self._uncommitted if self._is(block, content)]
+        blocks = [
+            block
+            for _, published, first in self._uncommitted
+            for content, block in enumerate(published, first)
+            if self._is(block, content)
+        ]
         self._uncommitted.clear()
         for block in blocks:
             self.forget(block, PrefixEnd.FAILED)

@@ -4,10 +4,12 @@ from typing import TypeAlias
 
 from .arrays import (
     NO_INTS,
+    NO_LONGS,
     Bools,
     Ints,
     Longs,
     frozen_ints,
+    frozen_longs,
     same,
     seal,
 )
@@ -15,6 +17,7 @@ from .blocks import (
     AdmitSequence,
     BlocksReserved,
     BlocksSettled,
+    FullBlocks,
     Grant,
     PrefixAccount,
     PrefixEnd,
@@ -80,6 +83,7 @@ Message: TypeAlias = (
 
 __all__ = [
     "NO_INTS",
+    "NO_LONGS",
     "Abort",
     "AdmitSequence",
     "Admitted",
@@ -95,6 +99,7 @@ __all__ = [
     "EngineOverloaded",
     "FinishReason",
     "Finished",
+    "FullBlocks",
     "Generate",
     "Grant",
     "Ints",
@@ -129,6 +134,7 @@ __all__ = [
     "UnpublishBlocks",
     "Usage",
     "frozen_ints",
+    "frozen_longs",
     "same",
     "seal",
 ]

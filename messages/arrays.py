@@ -16,17 +16,23 @@ Bools: TypeAlias = NDArray[np.bool_]
 def frozen_ints(values: Iterable[int] | Ints) -> Ints:
     """An owned, read-only int32 copy: what a message may carry (never a view of a ledger)."""
     array = np.array(values if isinstance(values, np.ndarray) else list(values), dtype=np.int32)
-    array.flags.writeable = False
+    array.setflags(write=False)
     return array
 
 
 def seal(array: NDArray[T]) -> NDArray[T]:
     """Mark an array that nobody else holds as read-only, without copying it."""
-    array.flags.writeable = False
+    array.setflags(write=False)
     return array
 
 
+def frozen_longs(values: Iterable[int]) -> Longs:
+    """An owned, read-only int64 array: indices, which numpy uses as they are."""
+    return seal(np.array(list(values), dtype=np.int64))
+
+
 NO_INTS: Ints = frozen_ints(())
+NO_LONGS: Longs = frozen_longs(())
 
 
 def same(left: object, right: object) -> bool:

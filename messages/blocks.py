@@ -7,7 +7,7 @@ is not free before that step is done. Every question is answered in the turn it 
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
-from .arrays import Ints
+from .arrays import Ints, Longs
 
 
 class Grant(IntEnum):
@@ -41,8 +41,18 @@ class PrefixAccount:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class FullBlocks:
+    """Blocks whose tokens are confirmed and whose writer is posted, in parallel columns."""
+
+    step: int  # the step whose completion commits them
+    slots: Longs
+    indices: Ints  # places in the slot's block table
+    token_ids: Ints  # [blocks * block_size] what each of them holds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class ReserveBlocks:
-    """Running sequences want to grow.
+    """Running sequences want to grow; what they filled becomes findable with it.
 
     Demands are parallel and in the order of importance; victims are parallel, the least important
     first. A rank is a place in that one order. A victim serves only demands of lower rank, and
@@ -51,11 +61,12 @@ class ReserveBlocks:
 
     posted: int
     done: int
-    slots: Ints
+    full: FullBlocks | None
+    slots: Longs
     wanted: Ints  # blocks
-    ranks: Ints
-    victims: Ints  # slots
-    victim_ranks: Ints
+    ranks: Longs
+    victims: Longs  # slots
+    victim_ranks: Longs
     fences: Ints  # the last step that mentions each victim
 
 
@@ -66,7 +77,7 @@ class BlocksReserved:
     outcomes: Ints  # Grant
     granted: Ints  # blocks, counted
     block_ids: Ints  # all granted blocks, in demand order
-    preempted: Ints  # slots that gave way: they hold no block any more
+    preempted: Longs  # slots that gave way: they hold no block any more
     num_free: int  # blocks that can be given out now
     next_fence: int | None  # the earliest step whose completion frees something
 
@@ -83,7 +94,7 @@ class AdmitSequence:
     chunk: int  # tokens it may compute in its first step, beyond the prefix found
     promised: int  # blocks that admitted prefills will still need
     seats: int  # victims that must go in any case, for the limit on running sequences
-    victims: Ints  # slots of strictly lower class, the least important first
+    victims: Longs  # slots of strictly lower class, the least important first
     fences: Ints  # the last step that mentions each victim
 
 
@@ -94,7 +105,7 @@ class SequenceAdmitted:
     outcome: Grant
     cached_tokens: int  # positions whose KV was found
     block_ids: Ints  # the block table: found blocks first, then new ones
-    preempted: Ints
+    preempted: Longs
     num_free: int
     next_fence: int | None
     account: PrefixAccount | None = None  # with FULL
@@ -102,17 +113,11 @@ class SequenceAdmitted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PublishBlocks:
-    """Full blocks whose tokens are confirmed and whose writer is posted become findable.
-
-    Parallel columns; `indices` are places in the slot's block table.
-    """
+    """Full blocks become findable."""
 
     posted: int
     done: int
-    step: int  # the step whose completion commits them
-    slots: Ints
-    indices: Ints
-    token_ids: Ints  # [blocks * block_size] what each of them holds
+    full: FullBlocks
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,7 +126,7 @@ class ReleaseBlocks:
 
     posted: int
     done: int
-    slots: Ints
+    slots: Longs
     fences: Ints  # the last step that mentions each slot
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from .arrays import Bools, Ints
+from .arrays import Bools, Ints, Longs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,10 +36,10 @@ class StepPlan:
 
     step: int
     new_rows: tuple[RowState, ...]
-    block_slots: Ints  # appended blocks, parallel: block_ids[i] becomes entry block_indices[i]
+    block_slots: Longs  # appended blocks, parallel: block_ids[i] becomes entry block_indices[i]
     block_indices: Ints
     block_ids: Ints
-    slots: Ints
+    slots: Longs  # 64 bits wide, because they index tables in every step
     epochs: Ints
     starts: Ints
     lengths: Ints

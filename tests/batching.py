@@ -12,6 +12,7 @@ from stepahead.gpu.simulated import SimulatedDevice
 from stepahead.kvpool import BlockPool
 from stepahead.messages import (
     NO_INTS,
+    NO_LONGS,
     Admitted,
     BlocksReserved,
     Ended,
@@ -274,7 +275,7 @@ class World:
         reserve = self.pool.reserve
 
         def watched(ask: ReserveBlocks) -> BlocksReserved:
-            self.pool.release(ReleaseBlocks(ask.posted, ask.done, NO_INTS, NO_INTS))
+            self.pool.release(ReleaseBlocks(ask.posted, ask.done, NO_LONGS, NO_INTS))
             within_reach = self.pool.num_free + self.pool.num_due
             gains = {slot: self._gain(slot) for slot in ask.victims.tolist()}
             answer = reserve(ask)

@@ -11,7 +11,7 @@ import numpy as np
 
 from stepahead.gpu.device import Device
 from stepahead.messages import RowState, StepDone, StepFailed, StepPlan
-from stepahead.messages.arrays import NO_INTS, frozen_ints
+from stepahead.messages.arrays import NO_INTS, NO_LONGS, frozen_ints, frozen_longs
 
 
 def call_at_once(call: Callable[[], None]) -> None:
@@ -50,10 +50,10 @@ def make_plan(
     return StepPlan(
         step=step,
         new_rows=tuple(new_rows),
-        block_slots=NO_INTS,
+        block_slots=NO_LONGS,
         block_indices=NO_INTS,
         block_ids=NO_INTS,
-        slots=frozen_ints(slots),
+        slots=frozen_longs(slots),
         epochs=frozen_ints([0] * len(slots)),
         starts=frozen_ints(starts),
         lengths=frozen_ints(lengths),

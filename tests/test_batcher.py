@@ -524,3 +524,29 @@ def test_a_request_that_gave_up_leaves_no_block_that_was_never_written() -> None
     world.run()
 
     assert world.said[2] == world.answer(second)
+
+
+@pytest.mark.parametrize(("num_blocks", "appended"), [(11, 4), (10, 1)])
+def test_rows_get_their_next_blocks_together_while_there_is_one_for_everybody(
+    num_blocks: int, appended: int
+) -> None:
+    """One row of four needs a block now, the others within a few positions."""
+    world = World(num_blocks=num_blocks)
+    for serial in range(4):
+        world.request(serial, words(40 * serial, BLOCK + serial), max_tokens=40)
+    world.plan()
+
+    decode = world.plan()
+
+    assert decode is not None
+    assert len(decode.block_ids) == appended
+
+
+def test_no_block_is_asked_for_that_no_token_will_need() -> None:
+    world = World(num_blocks=60)
+    world.request(1, words(0, BLOCK - 1), max_tokens=2)  # the last token needs no KV
+
+    world.plan()
+    world.plan()
+
+    assert world.pool.num_held == 1

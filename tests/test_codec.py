@@ -21,6 +21,7 @@ from stepahead.messages import (
     Ended,
     Finished,
     FinishReason,
+    FullBlocks,
     Generate,
     Grant,
     Message,
@@ -46,12 +47,14 @@ from stepahead.messages import (
     UnpublishBlocks,
     Usage,
     frozen_ints,
+    frozen_longs,
     same,
     seal,
 )
 from stepahead.messages.codec import decode, encode
 
 INTS = frozen_ints([1, 2, 3])
+LONGS = frozen_longs([1, 2, 2**40])
 BOOLS = np.array([True, False, True])
 seal(BOOLS)
 PARAMS = SamplingParams(
@@ -73,15 +76,15 @@ SAMPLES: list[Message] = [
         (Preempted(1),),
         (Ended(1, FinishReason.STOP, 2), Ended(2, FinishReason.ERROR, error="not a number")),
     ),
-    StepPlan(1, (ROW,), INTS, INTS, INTS, INTS, INTS, INTS, INTS, BOOLS),
+    StepPlan(1, (ROW,), LONGS, INTS, INTS, LONGS, INTS, INTS, INTS, BOOLS),
     StepDone(1, INTS, (RowFailed(0, "not a number"),)),
     StepFailed(1, "out of memory"),
-    ReserveBlocks(2, 1, INTS, INTS, INTS, INTS, INTS, INTS),
-    BlocksReserved(INTS, INTS, INTS, frozen_ints(()), 9, None),
-    AdmitSequence(2, 1, 3, INTS, b"salt", 64, 4, 1, INTS, INTS),
-    SequenceAdmitted(Grant.FULL, 16, INTS, INTS, 9, 7, PrefixAccount(PrefixEnd.EVICTED)),
-    PublishBlocks(2, 1, 2, INTS, INTS, INTS),
-    ReleaseBlocks(2, 1, INTS, INTS),
+    ReserveBlocks(2, 1, None, LONGS, INTS, LONGS, LONGS, LONGS, INTS),
+    BlocksReserved(INTS, INTS, INTS, LONGS, 9, None),
+    AdmitSequence(2, 1, 3, INTS, b"salt", 64, 4, 1, LONGS, INTS),
+    SequenceAdmitted(Grant.FULL, 16, INTS, LONGS, 9, 7, PrefixAccount(PrefixEnd.EVICTED)),
+    PublishBlocks(2, 1, FullBlocks(2, LONGS, INTS, INTS)),
+    ReleaseBlocks(2, 1, LONGS, INTS),
     BlocksSettled(9, 3),
     UnpublishBlocks(2, 1),
     ResetPrefixCache(),

@@ -21,7 +21,7 @@ from stepahead.kvpool import BlockPool
 from stepahead.kvpool.content import Before
 from stepahead.kvpool.free import DueBlocks
 from stepahead.kvpool.prefix import PrefixIndex
-from stepahead.messages import Ints
+from stepahead.messages import FullBlocks, Ints, Longs, StepPlan
 
 from .test_batcher_random import live_and_check
 
@@ -48,13 +48,13 @@ def shows_late(seed: int) -> Callable[[Plant], Plant]:
 
 @fault
 def blocks_are_published_before_a_step_writes_them(patch: pytest.MonkeyPatch) -> None:
-    publish = Publisher.publish
+    take_full = Publisher.take_full
 
-    def early(self: Publisher, slots: Ints, reach: Ints, step: int) -> None:
+    def early(self: Publisher, slots: Longs, reach: Ints, step: int) -> FullBlocks | None:
         covered, confirmed = self._ledger.covered[slots], self._ledger.confirmed[slots]
-        publish(self, slots, np.minimum(confirmed, covered), step)
+        return take_full(self, slots, np.minimum(confirmed, covered), step)
 
-    patch.setattr(Publisher, "publish", early)
+    patch.setattr(Publisher, "take_full", early)
 
 
 @fault
@@ -128,13 +128,13 @@ def preemptions_have_no_bound(patch: pytest.MonkeyPatch) -> None:
 
 @fault
 def a_sequence_starts_one_position_after_what_was_found(patch: pytest.MonkeyPatch) -> None:
-    first_row = planner_module._first_row
+    first_row = Planner._first_row
 
-    def late(slot: int, num_confirmed: int, cached_tokens: int, chunk: int) -> Rows:
+    def late(self: Planner, slot: int, num_confirmed: int, cached_tokens: int, chunk: int) -> Rows:
         skipped = 1 if num_confirmed - cached_tokens > 1 else 0
-        return first_row(slot, num_confirmed, cached_tokens + skipped, chunk)
+        return first_row(self, slot, num_confirmed, cached_tokens + skipped, chunk)
 
-    patch.setattr(planner_module, "_first_row", late)
+    patch.setattr(Planner, "_first_row", late)
 
 
 @fault
@@ -181,7 +181,11 @@ def a_failed_step_leaves_its_blocks_findable(patch: pytest.MonkeyPatch) -> None:
 @fault
 def stops_before_min_tokens_or_not_are_mixed_up(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        Ledger, "is_stop", lambda self, slots, token_ids, lengths: np.zeros(len(slots), np.bool_)
+        Ledger,
+        "ends",
+        lambda self, slots, token_ids, lengths: [
+            (row, False) for row in (lengths >= self.end[slots]).nonzero()[0].tolist()
+        ],
     )
 
 
@@ -193,10 +197,16 @@ def fences_lag_a_step_behind(patch: pytest.MonkeyPatch) -> None:
 
 @fault
 def written_positions_are_not_marked_by_epoch(patch: pytest.MonkeyPatch) -> None:
-    def always(self: Ledger, slots: Ints, epochs: Ints, ends: Ints) -> None:
-        self.written[slots] = ends
+    that_count = Ledger._that_count
 
-    patch.setattr(Ledger, "_mark_written", always)
+    def always(
+        self: Ledger, plan: StepPlan, ends: Ints, token_ids: Ints
+    ) -> tuple[Longs, Ints, Ints]:
+        result = that_count(self, plan, ends, token_ids)
+        self.written[plan.slots] = ends
+        return result
+
+    patch.setattr(Ledger, "_that_count", always)
 
 
 def live_many_lives(first: int) -> None:

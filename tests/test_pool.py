@@ -7,8 +7,10 @@ import pytest
 from stepahead.kvpool import BlockPool, prefix_root
 from stepahead.messages import (
     NO_INTS,
+    NO_LONGS,
     AdmitSequence,
     BlocksReserved,
+    FullBlocks,
     Grant,
     PublishBlocks,
     ReleaseBlocks,
@@ -16,6 +18,7 @@ from stepahead.messages import (
     SequenceAdmitted,
     UnpublishBlocks,
     frozen_ints,
+    frozen_longs,
 )
 
 SIZE = 4
@@ -52,7 +55,7 @@ class PoolUser:
                 chunk,
                 promised,
                 seats,
-                frozen_ints(victims),
+                frozen_longs(victims),
                 frozen_ints((0,) * len(victims) if fences is None else fences),
             )
         )
@@ -65,22 +68,24 @@ class PoolUser:
             PublishBlocks(
                 self.posted,
                 self.done,
-                step,
-                frozen_ints([slot] * num_blocks),
-                frozen_ints(range(num_blocks)),
-                frozen_ints(tokens[: num_blocks * SIZE]),
+                FullBlocks(
+                    step,
+                    frozen_longs([slot] * num_blocks),
+                    frozen_ints(range(num_blocks)),
+                    frozen_ints(tokens[: num_blocks * SIZE]),
+                ),
             )
         )
         self.pool.check()
 
     def release(self, slot: int, *, fence: int = 0) -> None:
-        ask = ReleaseBlocks(self.posted, self.done, frozen_ints([slot]), frozen_ints([fence]))
+        ask = ReleaseBlocks(self.posted, self.done, frozen_longs([slot]), frozen_ints([fence]))
         self.pool.release(ask)
         self.pool.check()
 
     def settle(self, done: int) -> None:
         self.posted, self.done = max(self.posted, done), done
-        self.pool.release(ReleaseBlocks(self.posted, self.done, NO_INTS, NO_INTS))
+        self.pool.release(ReleaseBlocks(self.posted, self.done, NO_LONGS, NO_INTS))
         self.pool.check()
 
     def grow(
@@ -89,12 +94,20 @@ class PoolUser:
         victims: list[tuple[int, int, int]] | None = None,
     ) -> BlocksReserved:
         """Demands are (slot, blocks, rank), victims (slot, rank, fence), the last rank first."""
-        demand_columns = [frozen_ints(column) for column in zip(*demands, strict=True)]
-        victim_columns = [frozen_ints(column) for column in zip(*(victims or []), strict=True)]
-        slots, wanted, ranks = demand_columns
-        gone, gone_ranks, fences = victim_columns or [NO_INTS, NO_INTS, NO_INTS]
+        slots, wanted, ranks = zip(*demands, strict=True)
+        gone, gone_ranks, fences = zip(*victims, strict=True) if victims else ((), (), ())
         answer = self.pool.reserve(
-            ReserveBlocks(self.posted, self.done, slots, wanted, ranks, gone, gone_ranks, fences)
+            ReserveBlocks(
+                self.posted,
+                self.done,
+                None,
+                frozen_longs(slots),
+                frozen_ints(wanted),
+                frozen_longs(ranks),
+                frozen_longs(gone),
+                frozen_longs(gone_ranks),
+                frozen_ints(fences),
+            )
         )
         self.pool.check()
         return answer
@@ -220,7 +233,8 @@ def test_a_slots_next_owner_does_not_publish_after_a_forgotten_beginning() -> No
     user.admit(0, tokens(0, 12))
     user.pool.reset_cache()
     piece = frozen_ints(tokens(4, 4))
-    later_only = PublishBlocks(0, 0, 0, frozen_ints([0]), frozen_ints([1]), piece)
+    full = FullBlocks(0, frozen_longs([0]), frozen_ints([1]), piece)
+    later_only = PublishBlocks(0, 0, full)
 
     user.pool.publish(later_only)
 

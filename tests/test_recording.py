@@ -25,6 +25,7 @@ from stepahead.messages import (
     BlocksReserved,
     DecodeError,
     Ints,
+    Longs,
     Message,
     ResetPrefixCache,
     StepDone,
@@ -322,10 +323,16 @@ def test_cores_that_decide_differently_differ(
 def plant(patch: pytest.MonkeyPatch) -> None:
     """The ledger's check notices."""
 
-    def boast(self: Ledger, slots: Ints, epochs: Ints, ends: Ints) -> None:
-        self.written[slots] = ends + (slots == 3)
+    confirm = Ledger.confirm
 
-    patch.setattr(Ledger, "_mark_written", boast)
+    def boast(
+        self: Ledger, plan: StepPlan, token_ids: Ints, *, is_current: bool
+    ) -> tuple[Longs, Ints, Ints]:
+        confirmed = confirm(self, plan, token_ids, is_current=is_current)
+        self.written[plan.slots[plan.slots == 3]] = self.scheduled[3] + 1
+        return confirmed
+
+    patch.setattr(Ledger, "confirm", boast)
 
 
 def record_failure(path: Path) -> None:

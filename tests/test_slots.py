@@ -6,7 +6,7 @@ import numpy as np
 
 from stepahead.gpu.slots import SlotTables, expand_rows
 from stepahead.messages import StepPlan
-from stepahead.messages.arrays import frozen_ints
+from stepahead.messages.arrays import frozen_ints, frozen_longs
 
 from .device_driver import make_plan, make_row
 
@@ -50,14 +50,14 @@ def test_appended_blocks_take_their_places() -> None:
 
     assert tables.block_table[3, :3].tolist() == [5, 10, 12]
     assert tables.block_table[0, :2].tolist() == [4, 11]
-    assert tables.blocks_of(frozen_ints([3, 3, 0]), frozen_ints([3, 8, 5])).tolist() == [5, 12, 11]
+    assert tables.blocks_of(frozen_longs([3, 3, 0]), frozen_ints([3, 8, 5])).tolist() == [5, 12, 11]
 
 
 def test_sampled_tokens_follow_the_confirmed_ones() -> None:
     tables = make_tables()
     tables.apply(make_plan(1, [], [make_row(0, [1, 2], [0]), make_row(1, [3], [1])]))
 
-    tables.record(frozen_ints([0, 1]), frozen_ints([2, 1]), frozen_ints([40, 41]))
+    tables.record(frozen_longs([0, 1]), frozen_ints([2, 1]), frozen_ints([40, 41]))
 
     assert tables.tokens[0, :3].tolist() == [1, 2, 40]
     assert tables.tokens[1, :2].tolist() == [3, 41]
@@ -66,7 +66,7 @@ def test_sampled_tokens_follow_the_confirmed_ones() -> None:
 def test_a_failed_row_leaves_a_token_that_can_be_looked_up() -> None:
     tables = make_tables()
 
-    tables.record(frozen_ints([1]), frozen_ints([0]), frozen_ints([-1]))
+    tables.record(frozen_longs([1]), frozen_ints([0]), frozen_ints([-1]))
 
     assert tables.tokens[1, 0] == 0
 
@@ -74,7 +74,7 @@ def test_a_failed_row_leaves_a_token_that_can_be_looked_up() -> None:
 def test_the_last_position_of_the_context_can_still_sample() -> None:
     tables = make_tables()
 
-    tables.record(frozen_ints([0]), frozen_ints([16]), frozen_ints([9]))
+    tables.record(frozen_longs([0]), frozen_ints([16]), frozen_ints([9]))
 
     assert tables.tokens[0, 16] == 9
 

@@ -19,7 +19,7 @@ from ...messages import (
     StepFailed,
     StepPlan,
     TokensReady,
-    frozen_ints,
+    frozen_longs,
 )
 from .block_client import BlockClient, PoolPort
 from .ledger import Ledger
@@ -38,7 +38,7 @@ class Batcher:
 
     def __init__(self, limits: BatchLimits, pool: PoolPort) -> None:
         self.steps = StepsInFlight(limits.steps_in_flight)
-        self._ledger = Ledger(limits.num_slots, limits.max_model_len)
+        self._ledger = Ledger(limits.num_slots, limits.max_model_len, limits.block_size)
         self._roster = Roster(self._ledger)
         self._report = Report()
         self._limits = limits
@@ -105,7 +105,7 @@ class Batcher:
         self._age(now_ns)
         plan = self._planner.plan(now_ns)
         if plan is not None:
-            self.steps.post(plan)
+            self.steps.post(plan, self._ledger.changes)
         return plan
 
     def complete(self, result: StepDone) -> None:
@@ -113,16 +113,17 @@ class Batcher:
         ledger = self._ledger
         if result.failed:
             self._blocks.unpublish()  # before the step counts as done
-        plan = self.steps.take_oldest(result.step)
+        plan, changes = self.steps.take_oldest(result.step)
         if result.failed:
             self._fail_rows(plan, result.failed)
-        slots, token_ids, lengths = ledger.confirm(plan, result.token_ids)
-        self._report.add_tokens(ledger.serial[slots], token_ids)
-        stops = ledger.is_stop(slots, token_ids, lengths)
-        ends = stops | (lengths >= ledger.end[slots])
-        for row in ends.nonzero()[0].tolist():
-            serial = int(ledger.serial[slots[row]])
-            if stops[row]:
+        slots, token_ids, lengths = ledger.confirm(
+            plan, result.token_ids, is_current=changes == ledger.changes
+        )
+        serials = ledger.serial[slots]
+        self._report.add_tokens(serials, token_ids)
+        for row, is_stop in ledger.ends(slots, token_ids, lengths):
+            serial = int(serials[row])
+            if is_stop:
                 self._end(serial, FinishReason.STOP, stop_token_id=int(token_ids[row]))
             else:
                 self._end(serial, FinishReason.LENGTH)
@@ -134,7 +135,7 @@ class Batcher:
         False says that it failed only because of an earlier one.
         """
         self._blocks.unpublish()
-        plan = self.steps.take_oldest(result.step)
+        plan, _ = self.steps.take_oldest(result.step)
         if plan.step <= self._doomed:
             return False  # its sequences were dealt with when the first one failed
         self._doomed = self.steps.posted
@@ -203,7 +204,7 @@ class Batcher:
         if self._roster.is_running(sequence):
             assert sequence.slot is not None
             if self._publisher is not None and reason is not FinishReason.ERROR:
-                slots = frozen_ints((sequence.slot,))
+                slots = frozen_longs((sequence.slot,))
                 self._publisher.publish(slots, self._ledger.reach(slots), self.steps.posted)
             self._blocks.release(sequence.slot)
         self._roster.remove(sequence)

@@ -2,18 +2,24 @@
 
 from typing import Protocol, TypeAlias
 
+import numpy as np
+
 from ...messages import (
     NO_INTS,
+    NO_LONGS,
     AdmitSequence,
     BlocksReserved,
     BlocksSettled,
+    FullBlocks,
     Ints,
+    Longs,
     PublishBlocks,
     ReleaseBlocks,
     ReserveBlocks,
     SequenceAdmitted,
     UnpublishBlocks,
-    frozen_ints,
+    frozen_longs,
+    seal,
 )
 from .ledger import Ledger
 from .steps import StepsInFlight
@@ -45,7 +51,7 @@ class BlockClient:
         self._ledger = ledger
         self._released: list[int] = []  # slots the pool has not been told of yet
         self._next_fence: int | None = None
-        self._num_free = 0  # what the pool said last; only our own questions can lower it
+        self.num_free = 0  # what the pool said last; only our own questions can lower it
 
     def release(self, slot: int) -> None:
         """The slot's blocks are let go of; the pool hears it with `tell`."""
@@ -55,29 +61,33 @@ class BlockClient:
         """Tell the pool what was released and, where it waits for one, which steps are done."""
         is_awaited = self._next_fence is not None and self._next_fence <= self._steps.done
         if self._released or is_awaited:
-            slots = frozen_ints(self._released)
+            slots = frozen_longs(self._released)
             self._released.clear()
             answer = self._pool.release(
                 ReleaseBlocks(self._steps.posted, self._steps.done, slots, self._fences(slots))
             )
             self._heard(answer)
 
-    def reserve(self, slots: Ints, wanted: Ints, ranks: Ints, order: Ints) -> BlocksReserved:
-        """Grow rows at these ranks of `order`; those later in the order may give way."""
-        victims = victim_ranks = NO_INTS
-        if int(wanted.sum()) > self._num_free:
+    def reserve(
+        self, full: FullBlocks | None, slots: Longs, wanted: Ints, ranks: Longs, order: Longs
+    ) -> BlocksReserved:
+        """Grow rows at these ranks of `order`; those later in the order may give way. What is
+        `full` is published with it."""
+        victims = victim_ranks = NO_LONGS
+        if np.add.reduce(wanted) > self.num_free:
             # Who gave way earlier in this turn has nothing left to give.
             holds = self._ledger.covered[order] > 0
             later = holds.nonzero()[0][::-1]
-            victim_ranks = frozen_ints(later[later > ranks[0]])
-            victims = frozen_ints(order[victim_ranks])
+            victim_ranks = seal(later[later > ranks[0]])
+            victims = seal(order[victim_ranks])
         answer = self._pool.reserve(
             ReserveBlocks(
                 self._steps.posted,
                 self._steps.done,
-                frozen_ints(slots),
-                frozen_ints(wanted),
-                frozen_ints(ranks),
+                full,
+                seal(slots),
+                seal(wanted),
+                seal(ranks),
                 victims,
                 victim_ranks,
                 self._fences(victims),
@@ -95,7 +105,7 @@ class BlockClient:
         chunk: int,
         promised: int,
         seats: int,
-        victims: Ints,
+        victims: Longs,
     ) -> SequenceAdmitted:
         """Ask for a waiting sequence's prefix and first chunk."""
         steps, fences = self._steps, self._fences(victims)
@@ -116,19 +126,9 @@ class BlockClient:
         self._heard(answer)
         return answer
 
-    def publish(self, step: int, slots: Ints, indices: Ints, token_ids: Ints) -> None:
-        """Make full blocks findable; `step` commits them."""
-        answer = self._pool.publish(
-            PublishBlocks(
-                self._steps.posted,
-                self._steps.done,
-                step,
-                frozen_ints(slots),
-                frozen_ints(indices),
-                token_ids,
-            )
-        )
-        self._heard(answer)
+    def publish(self, full: FullBlocks) -> None:
+        """Make full blocks findable."""
+        self._heard(self._pool.publish(PublishBlocks(self._steps.posted, self._steps.done, full)))
 
     def unpublish(self) -> None:
         """A step failed, and has not been counted as done yet."""
@@ -136,8 +136,8 @@ class BlockClient:
         self._heard(answer)
 
     def _heard(self, answer: PoolState) -> None:
-        self._num_free = answer.num_free
+        self.num_free = answer.num_free
         self._next_fence = answer.next_fence
 
-    def _fences(self, slots: Ints) -> Ints:
-        return frozen_ints(self._ledger.last_step[slots]) if len(slots) else NO_INTS
+    def _fences(self, slots: Longs) -> Ints:
+        return seal(self._ledger.last_step[slots]) if len(slots) else NO_INTS

@@ -6,21 +6,21 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...messages import NO_INTS, Ints, RowState, StepPlan, seal
+from ...messages import NO_INTS, NO_LONGS, Ints, Longs, RowState, StepPlan, seal
 from .ledger import Ledger
 
 T = TypeVar("T", bound=np.generic)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Rows:
     """Rows of a step, as columns that were gathered from the ledger once."""
 
-    slots: Ints
+    slots: Longs
+    epochs: Ints
     starts: Ints
-    lengths: Ints
+    ends: Ints
     confirmed: Ints  # tokens the host knows
-    ends: Ints  # starts + lengths
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class StepDraft:
     promised: int | None = None  # blocks that running prefills lack, while that is known
     new_rows: list[RowState] = field(default_factory=list)
     _rows: list[Rows] = field(default_factory=list)
-    _blocks: list[tuple[Ints, Ints, Ints]] = field(default_factory=list)
+    _blocks: list[tuple[Longs, Ints, Ints]] = field(default_factory=list)
 
     def add_rows(self, ledger: Ledger, rows: Rows, num_tokens: int) -> None:
         """Rows that compute `num_tokens` positions: the ledger's `scheduled` moves up."""
@@ -42,32 +42,42 @@ class StepDraft:
         self.budget -= num_tokens
         self._rows.append(rows)
 
-    def add_blocks(self, slots: Ints, indices: Ints, block_ids: Ints) -> None:
+    def add_blocks(self, slots: Longs, indices: Ints, block_ids: Ints) -> None:
         """Blocks appended to the tables of rows that are not new."""
         self._blocks.append((slots, indices, block_ids))
 
-    def seal(self, ledger: Ledger) -> StepPlan | None:
+    def seal(self) -> StepPlan | None:
         """The finished plan, or None when no row runs."""
         if not self._rows:
             return None
-        slots = _joined([rows.slots for rows in self._rows])
-        block_slots = block_indices = block_ids = NO_INTS
+        rows = self._rows[0] if len(self._rows) == 1 else _joined_rows(self._rows)
+        block_slots, block_indices, block_ids = NO_LONGS, NO_INTS, NO_INTS
         if self._blocks:
-            columns = zip(*self._blocks, strict=True)
-            block_slots, block_indices, block_ids = (_joined(list(column)) for column in columns)
+            slots, indices, ids = zip(*self._blocks, strict=True)
+            block_slots, block_indices, block_ids = _joined(slots), _joined(indices), _joined(ids)
         return StepPlan(
             self.step,
             tuple(self.new_rows),
             block_slots,
             block_indices,
             block_ids,
-            slots,
-            seal(ledger.epoch[slots]),
-            _joined([rows.starts for rows in self._rows]),
-            _joined([rows.lengths for rows in self._rows]),
-            _joined([rows.ends >= rows.confirmed for rows in self._rows]),
+            seal(rows.slots),
+            seal(rows.epochs),
+            seal(rows.starts),
+            seal(rows.ends - rows.starts),
+            seal(rows.ends >= rows.confirmed),
         )
 
 
-def _joined(columns: list[NDArray[T]]) -> NDArray[T]:
+def _joined_rows(parts: list[Rows]) -> Rows:
+    return Rows(
+        _joined([rows.slots for rows in parts]),
+        _joined([rows.epochs for rows in parts]),
+        _joined([rows.starts for rows in parts]),
+        _joined([rows.ends for rows in parts]),
+        _joined([rows.confirmed for rows in parts]),
+    )
+
+
+def _joined(columns: "list[NDArray[T]] | tuple[NDArray[T], ...]") -> NDArray[T]:
     return seal(np.concatenate(columns) if len(columns) > 1 else columns[0])

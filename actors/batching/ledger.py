@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ...messages import Bools, Ints, StepPlan, frozen_ints
+from ...messages import Ints, Longs, StepPlan, frozen_ints, seal
 from .sequence import Sequence
 
 MAX_STOP_COLUMNS = 4
@@ -22,21 +22,27 @@ MAX_STOP_COLUMNS = 4
 class Ledger:
     """Positions by slot. `num_slots` exceeds the running limit: slots free up behind a fence."""
 
-    def __init__(self, num_slots: int, max_model_len: int) -> None:
+    def __init__(self, num_slots: int, max_model_len: int, block_size: int) -> None:
         def column() -> Ints:
             return np.zeros(num_slots, dtype=np.int32)
 
         self.num_slots = num_slots
-        self.tokens = np.zeros((num_slots, max_model_len), dtype=np.int32)
+        self._width = -(-max_model_len // block_size) * block_size
+        self.tokens = np.zeros((num_slots, self._width), dtype=np.int32)
+        self._flat_tokens = self.tokens.reshape(-1)
+        self.blocks = self.tokens.reshape(num_slots, -1, block_size)  # the same, by block
         self.serial = column()
-        self.confirmed = column()  # tokens the host knows
-        self.scheduled = column()  # KV written, or to be written by posted steps
+        # What planning asks of every row, in one array so that it is gathered at once:
+        # scheduled: KV written, or to be written by posted steps
+        # confirmed: tokens the host knows
+        # covered:   positions that the blocks reach
+        # end:       tokens at which the sequence ends by length
+        self._planned = np.zeros((5, num_slots), dtype=np.int32)
+        self.scheduled, self.confirmed, self.covered, self.end, self.epoch = self._planned
+        self.changes = 0  # epochs begun; while it stands still, what is in flight is current
         self.written = column()  # KV known to be on the device
-        self.covered = column()  # positions that the blocks reach
         self.published = column()  # blocks that are findable
         self.min_end = column()  # a stop id sampled below this position does not stop
-        self.end = column()  # tokens at which the sequence ends by length
-        self.epoch = column()
         self.valid_from = column()  # results of older epochs are dropped
         self.last_step = column()  # the last step that mentions the slot
         self.hit_step = column()  # the step that last started it upon found blocks
@@ -44,6 +50,10 @@ class Ledger:
         self._more_stop_ids: dict[int, frozenset[int]] = {}  # by slot, where there are very many
         self.sequences: list[Sequence | None] = [None] * num_slots
         self._free = [(0, slot) for slot in range(num_slots)]  # a heap of (fence, slot)
+
+    def gather(self, slots: Longs) -> Ints:
+        """[5, rows] scheduled, confirmed, covered, end and epoch of these slots."""
+        return seal(self._planned.take(slots, axis=1))
 
     def free_slot(self, done: int) -> int | None:
         """A slot that no step in flight mentions, without taking it."""
@@ -89,13 +99,17 @@ class Ledger:
 
     def preempt(self, slot: int) -> None:
         """Back to position 0; results in flight still count, for their tokens are right."""
-        self.epoch[slot] += 1
+        self._begin_epoch(slot)
         self._start_over(slot)
 
     def void(self, slot: int) -> None:
         """Results in flight do not count any more."""
-        self.epoch[slot] += 1
+        self._begin_epoch(slot)
         self.valid_from[slot] = self.epoch[slot]
+
+    def _begin_epoch(self, slot: int) -> None:
+        self.changes += 1
+        self.epoch[slot] += 1
 
     def vacate(self, slot: int) -> None:
         """The sequence has ended; the slot is free once its last step is done."""
@@ -121,46 +135,55 @@ class Ledger:
         if more:
             self._more_stop_ids[slot] = frozenset(more)
 
-    def reach(self, slots: Ints) -> Ints:
+    def reach(self, slots: Longs) -> Ints:
         """How far tokens are confirmed and their KV is written, or will be by posted steps."""
         reach: Ints = np.minimum(self.confirmed[slots], self.scheduled[slots])
         return reach
 
-    def confirm(self, plan: StepPlan, token_ids: Ints) -> tuple[Ints, Ints, Ints]:
+    def confirm(
+        self, plan: StepPlan, token_ids: Ints, *, is_current: bool
+    ) -> tuple[Longs, Ints, Ints]:
         """Apply a step's sampled tokens (rule 5); returns the (slots, tokens, lengths) that count.
 
-        A token counts iff its sequence has not been voided since and it is the next one. The
-        length is that of the sequence with the token.
+        A token counts iff its sequence has not been voided since and it is the next one; where
+        no epoch began since the plan was made (`is_current`) all do. The length is that of the
+        sequence with the token.
         """
-        slots, epochs, ends = plan.slots, plan.epochs, plan.starts + plan.lengths
-        self._mark_written(slots, epochs, ends)
-        if np.count_nonzero(plan.samples) < len(slots):
-            samples = plan.samples
-            slots, epochs, ends = slots[samples], epochs[samples], ends[samples]
-        counts = (epochs >= self.valid_from[slots]) & (ends == self.confirmed[slots])
-        if np.count_nonzero(counts) < len(slots):
-            slots, ends, token_ids = slots[counts], ends[counts], token_ids[counts]
-        self.tokens[slots, ends] = token_ids
+        slots, ends = plan.slots, plan.starts + plan.lengths
+        if is_current:
+            self.written[slots] = ends
+            if len(token_ids) < len(slots):
+                slots, ends = slots[plan.samples], ends[plan.samples]
+        else:
+            slots, ends, token_ids = self._that_count(plan, ends, token_ids)
+        self._flat_tokens[slots * self._width + ends] = token_ids
         lengths = ends + 1
         self.confirmed[slots] = lengths
         return slots, token_ids, lengths
 
-    def _mark_written(self, slots: Ints, epochs: Ints, ends: Ints) -> None:
+    def _that_count(self, plan: StepPlan, ends: Ints, token_ids: Ints) -> tuple[Longs, Ints, Ints]:
+        slots, epochs, samples = plan.slots, plan.epochs, plan.samples
         current = epochs == self.epoch[slots]
-        if np.count_nonzero(current) == len(slots):
-            self.written[slots] = ends
-        else:
-            self.written[slots[current]] = ends[current]
+        self.written[slots[current]] = ends[current]
+        slots, epochs, ends = slots[samples], epochs[samples], ends[samples]
+        counts = (epochs >= self.valid_from[slots]) & (ends == self.confirmed[slots])
+        return slots[counts], ends[counts], token_ids[counts]
 
-    def is_stop(self, slots: Ints, token_ids: Ints, lengths: Ints) -> Bools:
-        """Which of the tokens just confirmed end their sequence by their id."""
-        found: Bools = self._stop_ids[0][slots] == token_ids
+    def ends(self, slots: Longs, token_ids: Ints, lengths: Ints) -> list[tuple[int, bool]]:
+        """The rows whose sequence the token just confirmed ends, and whether by its id."""
+        stops = self._stop_ids[0][slots] == token_ids
         for stop_ids in self._stop_ids[1:]:
-            found |= stop_ids[slots] == token_ids
+            stops |= stop_ids[slots] == token_ids
         for slot, more in self._more_stop_ids.items():
             for row in (slots == slot).nonzero()[0].tolist():
-                found[row] |= int(token_ids[row]) in more
-        return found & (lengths > self.min_end[slots]) if np.count_nonzero(found) else found
+                stops[row] |= int(token_ids[row]) in more
+        is_full = lengths >= self.end[slots]
+        rows = (stops | is_full).nonzero()[0]
+        if not len(rows):
+            return []
+        by_id = stops[rows] & (lengths[rows] > self.min_end[slots[rows]])
+        ended = by_id | is_full[rows]
+        return list(zip(rows[ended].tolist(), by_id[ended].tolist(), strict=True))
 
     # Invariants
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ...messages import Ints, Longs, seal
+from ...messages import Longs, seal
 from .sequence import Sequence
 
 
@@ -14,14 +14,14 @@ class RunningOrder:
 
     def __init__(self) -> None:
         self._orders: list[tuple[int, int]] = []
-        self._slots = np.zeros(0, dtype=np.int32)
+        self._slots = np.zeros(0, dtype=np.int64)
         self._classes = np.zeros(0, dtype=np.int64)
 
     def __len__(self) -> int:
         return len(self._orders)
 
     @property
-    def slots(self) -> Ints:
+    def slots(self) -> Longs:
         """The slots; the array is replaced, never changed, when the order changes."""
         return self._slots
 

@@ -11,11 +11,14 @@ from ...messages import (
     Admitted,
     Grant,
     Ints,
+    Longs,
     Preempted,
     RowState,
     SequenceAdmitted,
     StepPlan,
     frozen_ints,
+    frozen_longs,
+    seal,
 )
 from .block_client import BlockClient
 from .draft import Rows, StepDraft
@@ -26,6 +29,9 @@ from .report import Report
 from .roster import Roster
 from .sequence import Sequence
 from .steps import StepsInFlight
+
+SOON = 4  # positions in which a row will need its next block
+ONE = np.array(1, dtype=np.int32)  # numpy adds an array to an array at half the cost
 
 
 class Planner:
@@ -68,7 +74,7 @@ class Planner:
             elif not self._may_be_bypassed(sequence, outcome, misfits):
                 break
         self._advance(draft, order, place, len(order))
-        return draft.seal(self._ledger)
+        return draft.seal()
 
     @staticmethod
     def _may_be_bypassed(
@@ -87,60 +93,83 @@ class Planner:
 
     # Running sequences
 
-    def _advance(self, draft: StepDraft, order: Ints, start: int, end: int) -> None:
+    def _advance(self, draft: StepDraft, order: Longs, start: int, end: int) -> None:
         """Rows for the running sequences at places [start, end) of the order."""
         ledger = self._ledger
         if start >= end or draft.budget <= 0:
             return
         slots = order[start:end]
-        starts, confirmed = ledger.scheduled[slots], ledger.confirmed[slots]
-        want = self._wanted(draft, slots, starts, confirmed)
-        ends, covered = starts + want, ledger.covered[slots]
-        short = ((ends > covered) & (want > 0)).nonzero()[0]
-        if len(short):
-            self._grow(draft, order, (short + start).astype(np.int32), ends[short])
-            ends = np.minimum(ends, ledger.covered[slots])
-            want = ends - starts
-        runs = want > 0
+        rows = ledger.gather(slots)
+        starts, confirmed, covered, limits, epochs = rows
+        ends, num_tokens = self._reach(draft, starts, confirmed, covered, limits)
+        if np.count_nonzero(ends > covered):
+            self._grow(draft, order, start, rows, ends)
+            granted = np.minimum(ends, ledger.covered[slots])
+            if np.count_nonzero(granted < ends):
+                ends = granted
+                num_tokens = int(np.add.reduce(ends - starts, where=ends > starts))
+        runs = ends > starts
         if np.count_nonzero(runs) < len(runs):
-            slots, starts, want, confirmed = slots[runs], starts[runs], want[runs], confirmed[runs]
-            ends = ends[runs]
-        if len(slots):
-            self._add_rows(draft, Rows(slots, starts, want, confirmed, ends))
+            slots, epochs, starts, ends = slots[runs], epochs[runs], starts[runs], ends[runs]
+            confirmed = confirmed[runs]
+        if num_tokens:
+            self._add_rows(draft, Rows(slots, epochs, starts, ends, confirmed), num_tokens)
 
-    def _wanted(self, draft: StepDraft, slots: Ints, starts: Ints, confirmed: Ints) -> Ints:
-        """How many positions each row advances, blocks aside."""
-        want: Ints = np.maximum(confirmed - starts, 1)
-        # Enough is on its way: confirmed tokens and placeholders reach the end (no token is
-        # ever sampled past max_tokens or the context). A preempted sequence has no blocks.
-        want[np.maximum(confirmed, starts + 1) >= self._ledger.end[slots]] = 0
+    def _reach(
+        self, draft: StepDraft, starts: Ints, confirmed: Ints, covered: Ints, limits: Ints
+    ) -> tuple[Ints, int]:
+        """How far each row would advance, blocks aside, and how many positions that is in all."""
+        following: Ints = starts + ONE
+        # Enough is on its way: confirmed tokens and placeholders reach the end (no token is ever
+        # sampled past max_tokens or the context). A preempted sequence has no blocks.
+        rests = following >= limits
         if draft.preempted:
-            want[self._ledger.covered[slots] == 0] = 0
+            rests |= covered == 0
+        num_resting = int(np.count_nonzero(rests))
+        ends: Ints = np.where(rests, starts, following) if num_resting else following
+        behind = confirmed > following
+        if not np.count_nonzero(behind) and len(starts) <= draft.budget:  # they all decode
+            return ends, len(starts) - num_resting
+        ends = np.where(rests, starts, np.maximum(confirmed, following))
         threshold = self._limits.long_prefill_token_threshold
         if threshold is not None and len(self._roster) > 1:
-            want = np.minimum(want, threshold)
-        if np.add.reduce(want) > draft.budget:
-            return _fair_shares(want, draft.budget)
-        return want
+            ends = np.minimum(ends, starts + threshold)
+        lengths = ends - starts
+        num_tokens = int(np.add.reduce(lengths))
+        if num_tokens > draft.budget:
+            return starts + _fair_shares(lengths, draft.budget), draft.budget
+        return ends, num_tokens
 
-    def _grow(self, draft: StepDraft, order: Ints, ranks: Ints, reach: Ints) -> None:
-        """Ask for the blocks that rows at these ranks lack; later rows may lose theirs."""
+    def _grow(self, draft: StepDraft, order: Longs, start: int, rows: Ints, ends: Ints) -> None:
+        """Ask for the blocks that rows from place `start` on lack; later rows may lose theirs.
+
+        While blocks are plentiful, a row that needs one soon gets it now, so that most steps ask
+        for none. What rows have filled since the last question is published with this one.
+        """
         ledger, size = self._ledger, self._limits.block_size
-        slots = order[ranks]
-        held = ledger.covered[slots] // size
-        wanted = (reach + (size - 1)) // size - held
-        answer = self._blocks.reserve(slots, wanted, ranks, order)
+        starts, confirmed, covered, limits, _ = rows
+        slots = order[start : start + len(ends)]
+        if self._blocks.num_free >= len(order):  # one for everybody
+            ends = np.where(ends > starts, np.minimum(ends + SOON, limits - ONE), ends)
+        short = (ends > covered).nonzero()[0]
+        wanted = (ends[short] - covered[short] + (size - 1)) // size
+        full = None
+        if self._publisher is not None:
+            reach = np.minimum(confirmed, starts)
+            full = self._publisher.take_full(slots, reach, self._steps.posted)
+        slots, indices = slots[short], covered[short] // size
+        answer = self._blocks.reserve(full, slots, wanted, short + start, order)
         for slot in answer.preempted.tolist():
             self._preempt(draft, slot)
-        granted = answer.granted
-        alive = ledger.covered[slots] > 0
-        total = len(answer.block_ids)
-        if total:
-            offsets = np.arange(total, dtype=np.int32)
+        if not len(answer.block_ids) == len(slots) == np.add.reduce(wanted):  # not one for each
+            granted = answer.granted
+            slots, indices = slots.repeat(granted), indices.repeat(granted)
+            offsets = np.arange(len(slots), dtype=np.int32)
             offsets -= (granted.cumsum(dtype=np.int32) - granted).repeat(granted)
-            indices = held.repeat(granted) + offsets
-            draft.add_blocks(slots.repeat(granted), indices, answer.block_ids)
-            ledger.covered[slots[alive]] += granted[alive] * size
+            indices += offsets
+        if len(slots):
+            draft.add_blocks(seal(slots), seal(indices), answer.block_ids)
+            ledger.covered[slots] = (indices + ONE) * size
 
     def _preempt(self, draft: StepDraft, slot: int) -> None:
         sequence = self._roster.at(slot)
@@ -149,15 +178,15 @@ class Planner:
         draft.preempted.add(slot)
         draft.promised = None
 
-    def _add_rows(self, draft: StepDraft, rows: Rows) -> None:
-        draft.add_rows(self._ledger, rows, int(rows.lengths.sum()))
-        if self._publisher is not None:
+    def _add_rows(self, draft: StepDraft, rows: Rows, num_tokens: int) -> None:
+        draft.add_rows(self._ledger, rows, num_tokens)
+        if self._publisher is not None and num_tokens > len(rows.slots):  # part of a prompt
             self._publisher.publish(rows.slots, np.minimum(rows.confirmed, rows.ends), draft.step)
 
     # Waiting sequences
 
     def _admit(
-        self, draft: StepDraft, sequence: Sequence, lesser: Ints, now_ns: int
+        self, draft: StepDraft, sequence: Sequence, lesser: Longs, now_ns: int
     ) -> Grant | None:
         """Start or resume a waiting sequence; `lesser` are running slots of lower classes.
 
@@ -180,7 +209,7 @@ class Planner:
             chunk=chunk,
             promised=self._promised_blocks(draft),
             seats=max(seats, 0),
-            victims=frozen_ints(lesser[::-1]),
+            victims=seal(lesser[::-1].copy()),
         )
         for victim in answer.preempted.tolist():
             self._preempt(draft, victim)
@@ -208,7 +237,14 @@ class Planner:
         self._roster.run(sequence)
         draft.promised = None
         draft.new_rows.append(self._row_state(sequence, slot, token_ids, answer.block_ids))
-        self._add_rows(draft, _first_row(slot, len(token_ids), cached_tokens, chunk))
+        rows = self._first_row(slot, len(token_ids), cached_tokens, chunk)
+        self._add_rows(draft, rows, int(rows.ends[0]) - cached_tokens)
+
+    def _first_row(self, slot: int, num_confirmed: int, cached_tokens: int, chunk: int) -> Rows:
+        end = min(cached_tokens + chunk, num_confirmed)
+        epoch = int(self._ledger.epoch[slot])
+        columns = (epoch, cached_tokens, end, num_confirmed)
+        return Rows(frozen_longs((slot,)), *(frozen_ints((value,)) for value in columns))
 
     def _is_safe_to_resume(self, sequence: Sequence) -> bool:
         """Rule 14: after some preemptions only where its worst case fits beside those of everyone
@@ -285,12 +321,6 @@ class Planner:
             min_end=int(self._ledger.min_end[slot]),
             banned_ids=request.stop_token_ids,
         )
-
-
-def _first_row(slot: int, num_confirmed: int, cached_tokens: int, chunk: int) -> Rows:
-    end = min(cached_tokens + chunk, num_confirmed)
-    values = (slot, cached_tokens, end - cached_tokens, num_confirmed, end)
-    return Rows(*(frozen_ints((value,)) for value in values))
 
 
 def _fair_shares(want: Ints, budget: int) -> Ints:

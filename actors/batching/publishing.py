@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ...messages import Ints, seal
+from ...messages import FullBlocks, Ints, Longs, seal
 from .block_client import BlockClient
 from .ledger import Ledger
 
@@ -14,28 +14,32 @@ class Publisher:
         self._ledger = ledger
         self._block_size = block_size
         self._blocks = blocks
-        self._offsets = np.arange(block_size, dtype=np.int32)
 
-    def publish(self, slots: Ints, reach: Ints, step: int) -> None:
-        """Publish what has become full in these slots; completing `step` commits it.
+    def publish(self, slots: Longs, reach: Ints, step: int) -> None:
+        """Publish what has become full in these slots; see `take_full`."""
+        full = self.take_full(slots, reach, step)
+        if full is not None:
+            self._blocks.publish(full)
 
-        `reach` is how far tokens are confirmed and their KV is written by posted steps.
+    def take_full(self, slots: Longs, reach: Ints, step: int) -> FullBlocks | None:
+        """What has become full in these slots and is to be published, which completing `step`
+        commits; `reach` is how far tokens are confirmed and their KV is written by posted steps.
         """
-        ledger, size = self._ledger, self._block_size
-        full: Ints = reach // size
+        ledger = self._ledger
+        filled: Ints = reach // self._block_size
         first = ledger.published[slots]
-        behind = (full > first).nonzero()[0]
-        if not behind.size:
-            return
-        slots, first, counts = slots[behind], first[behind], (full - first)[behind]
-        ledger.published[slots] += counts
-        ends = counts.cumsum(dtype=np.int32)
-        indices: Ints = np.arange(ends[-1], dtype=np.int32)
-        indices += (first - (ends - counts)).repeat(counts)
-        slots = slots.repeat(counts)
-        self._blocks.publish(step, slots, indices, self._tokens(slots, indices))
-
-    def _tokens(self, slots: Ints, indices: Ints) -> Ints:
-        """The tokens of all these blocks, one after the other."""
-        positions = indices[:, None] * self._block_size + self._offsets
-        return seal(self._ledger.tokens[slots[:, None], positions]).reshape(-1)
+        behind = (filled > first).nonzero()[0]
+        if not len(behind):
+            return None
+        if len(behind) < len(slots):
+            slots, first, filled = slots[behind], first[behind], filled[behind]
+        ledger.published[slots] = filled
+        indices = first
+        counts = filled - first
+        if np.count_nonzero(counts > 1):
+            ends = counts.cumsum(dtype=np.int32)
+            indices = np.arange(ends[-1], dtype=np.int32)
+            indices += (first - (ends - counts)).repeat(counts)
+            slots = slots.repeat(counts)
+        token_ids = seal(ledger.blocks[slots, indices]).reshape(-1)
+        return FullBlocks(step, seal(slots), seal(indices), token_ids)

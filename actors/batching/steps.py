@@ -13,26 +13,27 @@ class StepsInFlight:
         self.limit = limit
         self.posted = 0
         self.done = 0
-        self._plans: deque[StepPlan] = deque()
+        self._plans: deque[tuple[StepPlan, int]] = deque()
 
     def __len__(self) -> int:
         return len(self._plans)
 
     def __iter__(self) -> Iterator[StepPlan]:
-        return iter(self._plans)
+        return (plan for plan, _ in self._plans)
 
     @property
     def is_full(self) -> bool:
         return len(self._plans) >= self.limit
 
-    def post(self, plan: StepPlan) -> None:
+    def post(self, plan: StepPlan, changes: int) -> None:
+        """`changes` is the number of epochs begun when it was planned."""
         assert plan.step == self.posted + 1
         self.posted = plan.step
-        self._plans.append(plan)
+        self._plans.append((plan, changes))
 
-    def take_oldest(self, step: int) -> StepPlan:
-        """The plan that a result answers."""
-        plan = self._plans.popleft()
+    def take_oldest(self, step: int) -> tuple[StepPlan, int]:
+        """The plan that a result answers, and the epochs begun when it was planned."""
+        plan, changes = self._plans.popleft()
         assert plan.step == step, f"step {step} came back while {plan.step} is the oldest"
         self.done = step
-        return plan
+        return plan, changes
