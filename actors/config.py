@@ -29,6 +29,7 @@ class EngineConfig:
     )
     steps_in_flight: int = 2
     prefix_caching: bool = True
+    prefix_ttl: float | None = None  # seconds that cached content is kept unused; None: no limit
     watermark: float = 0.01  # share of the pool kept free when a sequence is admitted beside others
     ageing: float | None = None  # seconds of waiting that raise a request by one class; None: never
     max_waiting: int = 1024  # requests; one more is refused with EngineOverloaded
@@ -44,8 +45,11 @@ class EngineConfig:
                 self._check_whole(name, getattr(self, name))
         if self.steps_in_flight not in (1, 2, 3, 4):
             raise ConfigError(f"steps_in_flight is {self.steps_in_flight!r}; it must be 1 to 4")
-        if self.ageing is not None and not 0 < self.ageing < float("inf"):
-            raise ConfigError(f"ageing is {self.ageing!r}; it must be above 0 seconds, or None")
+        for name in ("ageing", "prefix_ttl"):
+            seconds = getattr(self, name)
+            is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+            if seconds is not None and not (is_number and 0 < seconds < float("inf")):
+                raise ConfigError(f"{name} is {seconds!r}; it must be above 0 seconds, or None")
         if not 0 <= self.watermark < 1:
             raise ConfigError(f"watermark is {self.watermark!r}; it must be from 0 to below 1")
 

@@ -7,12 +7,12 @@ else. So a recording of both determines every plan, and a replay builds the same
 from dataclasses import dataclass
 
 from ..kvpool import BlockPool
-from ..messages import ResetPrefixCache, StepPlan, TokensReady
+from ..messages import StepPlan, TokensReady
 from .actor import Address, Mailbox
 from .batching import Batcher, BatchLimits
 from .invariants import Invariants
 from .journal import Journal
-from .kvpool import KVPool
+from .kvpool import CacheControl, KVPool
 from .scheduler import CallAt, Scheduler, SchedulerMessage
 
 
@@ -33,7 +33,7 @@ class Cores:
     batcher: Batcher
     kvpool: KVPool
     scheduler: Scheduler
-    to_pool: Mailbox[ResetPrefixCache]
+    to_pool: Mailbox[CacheControl]
     to_scheduler: Mailbox[SchedulerMessage]
 
 
@@ -47,7 +47,7 @@ def build_cores(
 ) -> Cores:
     """New cores that have seen nothing yet."""
     limits = setup.limits
-    to_pool: Mailbox[ResetPrefixCache] = Mailbox("kvpool", journal)
+    to_pool: Mailbox[CacheControl] = Mailbox("kvpool", journal)
     to_scheduler: Mailbox[SchedulerMessage] = Mailbox("scheduler", journal)
     pool = BlockPool(
         limits.num_blocks, limits.block_size, limits.num_slots, watermark=setup.watermark

@@ -12,10 +12,7 @@ from ..gpu.device import DeviceFacts
 from ..messages import (
     ConfigError,
     EngineDead,
-    Pause,
-    ResetPrefixCache,
     Result,
-    Resume,
     SamplingParams,
 )
 from .backend import Backend, open_backend
@@ -23,6 +20,7 @@ from .config import EngineConfig
 from .intake import Conversation, Intake, Offload, Prompt, RequestOptions
 from .journal import Journal
 from .offload import offload_to_thread
+from .pin import Pin
 from .recording.recorder import Recorder, check_writable, open_recorder
 from .request_log import RequestLog
 from .stats import EngineHealth, EngineStats
@@ -142,6 +140,7 @@ class Engine:
         finally:
             ready.set()
             wiring.streams.fail_all(failure)
+            wiring.control.close()
             if self._recorder is not None:
                 await self._offload(self._recorder.save)
 
@@ -209,15 +208,29 @@ class Engine:
 
     async def pause(self) -> None:
         """Plan no further steps: what is in flight completes, requests wait, deadlines count."""
-        self._started.control.post(Pause())
+        self._started.control.pause()
 
     async def resume(self) -> None:
         """Go on after `pause`."""
-        self._started.control.post(Resume())
+        self._started.control.resume()
 
     async def reset_prefix_cache(self) -> None:
         """Forget every cached prefix; what runs goes on."""
-        self._started.cache_control.post(ResetPrefixCache())
+        self._started.control.reset_prefix_cache()
+
+    async def pin_prefix(
+        self,
+        prompt: Prompt | Conversation,
+        *,
+        cache_salt: str | None = None,
+        ttl: float | None = None,
+    ) -> Pin:
+        """Keep a prefix cached until it is unpinned, for `ttl` seconds at most: its blocks are
+        given away last. What is not cached yet is kept from when a request first computes it.
+
+        Raises RequestRejected for what can never be found.
+        """
+        return await self._started.control.pin_prefix(prompt, cache_salt=cache_salt, ttl=ttl)
 
     # Facts
 
@@ -234,20 +247,7 @@ class Engine:
     def stats(self) -> EngineStats:
         """Counts at this moment."""
         wiring = self._started
-        pool, batcher = wiring.pool, wiring.batcher
-        return EngineStats(
-            running=batcher.num_running,
-            waiting=batcher.num_waiting,
-            blocks_total=pool.num_blocks,
-            blocks_held=pool.num_held,
-            blocks_due=pool.num_due,
-            blocks_free=pool.num_free,
-            blocks_cached=pool.num_cached,
-            steps_posted=batcher.steps.posted,
-            steps_done=batcher.steps.done,
-            preemptions=batcher.preemptions,
-            requests_finished=wiring.streams.finished,
-        )
+        return EngineStats.count(wiring.pool, wiring.batcher, wiring.streams)
 
     async def health(self) -> EngineHealth:
         """Whether the engine lives, and when it last made progress; never waits for the device."""

@@ -8,8 +8,9 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Real
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -120,6 +121,17 @@ class Intake:
             raise RequestRejected("the prompt is empty; it must hold at least one character")
         return await self._run(len(prompt), lambda: self._tokenizer.encode(prompt))
 
+    async def prefix_ids(self, prompt: Prompt | Conversation) -> Sequence[int]:
+        """The token ids of a prompt, or of a conversation that goes on. Raises RequestRejected."""
+        token_ids: Sequence[int]
+        if _is_conversation(prompt):
+            encode = partial(self._tokenizer.encode_chat, prompt, add_generation_prompt=False)
+            token_ids = await self._run(len(str(prompt)), encode)
+        else:
+            token_ids = await self._token_ids(prompt)  # type: ignore[arg-type]  # a prompt, then
+        self._check_length(len(token_ids))
+        return token_ids
+
     def abort(self, request_id: str) -> None:
         """Give up on a request by the caller's id; unknown or finished ids are no-ops."""
         serial = self._streams.serial_of(request_id)
@@ -144,7 +156,7 @@ class Intake:
         self._check_length(len(token_ids))
         prompt = np.array(token_ids, dtype=np.int32)
         seal(prompt)
-        salt = (options.cache_salt or "").encode(errors="surrogatepass")
+        salt = salt_bytes(options.cache_salt)
         self._streams.check_alive()
         max_tokens = self._max_tokens(params, len(prompt))
         if params.min_tokens > max_tokens:
@@ -194,14 +206,9 @@ class Intake:
             raise RequestRejected(f"priority is {options.priority!r}; it must be a whole number")
         if not -(2**31) <= options.priority < 2**31:
             raise RequestRejected(f"priority is {options.priority}; it must fit 32 bits")
-        for name in ("deadline", "queue_timeout"):
-            seconds = getattr(options, name)
-            if seconds is not None and not _is_duration(seconds):
-                raise RequestRejected(
-                    f"{name} is {_short(seconds)}; it must be above 0 and below 1e9 seconds"
-                )
-        if options.cache_salt is not None and not isinstance(options.cache_salt, str):
-            raise RequestRejected(f"cache_salt is {_short(options.cache_salt)}; it must be a text")
+        check_seconds("deadline", options.deadline)
+        check_seconds("queue_timeout", options.queue_timeout)
+        check_salt(options.cache_salt)
 
     def _check_room(self, request_id: str | None) -> None:
         if request_id is not None:
@@ -252,9 +259,31 @@ class Intake:
         return prompt
 
 
+def salt_bytes(cache_salt: str | None) -> bytes:
+    """A salt as the pool compares it; None and the empty one are the same."""
+    return (cache_salt or "").encode(errors="surrogatepass")
+
+
+def check_salt(cache_salt: object) -> None:
+    if cache_salt is not None and not isinstance(cache_salt, str):
+        raise RequestRejected(f"cache_salt is {_short(cache_salt)}; it must be a text")
+
+
+def check_seconds(name: str, seconds: object) -> None:
+    if seconds is not None and not _is_duration(seconds):
+        raise RequestRejected(
+            f"{name} is {_short(seconds)}; it must be above 0 and below 1e9 seconds"
+        )
+
+
 def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _is_conversation(prompt: Prompt | Conversation) -> TypeGuard[Conversation]:
+    is_list = isinstance(prompt, Sequence) and not isinstance(prompt, str)
+    return is_list and len(prompt) > 0 and isinstance(prompt[0], Mapping)
 
 
 def _is_duration(seconds: object) -> bool:

@@ -4,25 +4,29 @@ A question first drains the mailbox, so that what arrived before it is applied b
 """
 
 from collections.abc import Callable
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar, assert_never
 
 from ..kvpool import BlockPool
 from ..messages import (
     AdmitSequence,
     BlocksReserved,
     BlocksSettled,
+    ForgetUnused,
+    PinPrefix,
     PublishBlocks,
     ReleaseBlocks,
     ReserveBlocks,
     ResetPrefixCache,
     SequenceAdmitted,
+    UnpinPrefix,
     UnpublishBlocks,
 )
 from .actor import Actor, Mailbox
 from .journal import Journal, Turn
 
+CacheControl: TypeAlias = ResetPrefixCache | PinPrefix | UnpinPrefix
 PoolQuestion: TypeAlias = (
-    ReserveBlocks | AdmitSequence | PublishBlocks | ReleaseBlocks | UnpublishBlocks
+    ReserveBlocks | AdmitSequence | PublishBlocks | ReleaseBlocks | UnpublishBlocks | ForgetUnused
 )
 PoolAnswer: TypeAlias = BlocksReserved | SequenceAdmitted | BlocksSettled
 
@@ -30,19 +34,28 @@ Ask = TypeVar("Ask", bound=PoolQuestion)
 Answer = TypeVar("Answer", bound=PoolAnswer)
 
 
-class KVPool(Actor[ResetPrefixCache]):
+class KVPool(Actor[CacheControl]):
     """Owns the block pool; its questions and answers are numbered like every other message."""
 
-    def __init__(
-        self, mailbox: Mailbox[ResetPrefixCache], journal: Journal, pool: BlockPool
-    ) -> None:
+    def __init__(self, mailbox: Mailbox[CacheControl], journal: Journal, pool: BlockPool) -> None:
         super().__init__(mailbox)
         self._journal = journal
         self._pool = pool
 
-    def react(self, turn: Turn[ResetPrefixCache]) -> None:
-        for _ in turn.envelopes:
-            self._pool.reset_cache()
+    def react(self, turn: Turn[CacheControl]) -> None:
+        for envelope in turn.envelopes:
+            self._apply(envelope.message)
+
+    def _apply(self, message: CacheControl) -> None:
+        match message:
+            case ResetPrefixCache():
+                self._pool.reset_cache()
+            case PinPrefix():
+                self._pool.pin(message)
+            case UnpinPrefix():
+                self._pool.unpin(message)
+            case _:
+                assert_never(message)
 
     def reserve(self, ask: ReserveBlocks) -> BlocksReserved:
         return self._answer(self._pool.reserve, ask)
@@ -58,6 +71,9 @@ class KVPool(Actor[ResetPrefixCache]):
 
     def unpublish(self, ask: UnpublishBlocks) -> BlocksSettled:
         return self._answer(self._pool.unpublish, ask)
+
+    def forget_unused(self, ask: ForgetUnused) -> BlocksSettled:
+        return self._answer(self._pool.forget_unused, ask)
 
     def _answer(self, apply: Callable[[Ask], Answer], ask: Ask) -> Answer:
         arrived = self._mailbox.drain()

@@ -62,6 +62,7 @@ class Scheduler(Actor[SchedulerMessage]):
         self.progressed_ns = 0  # when a step was last posted or done, or a request came
 
     def react(self, turn: Turn[SchedulerMessage]) -> None:
+        self._batcher.pass_time(turn.t_ns)
         for envelope in turn.envelopes:
             self._apply(envelope.message, turn.t_ns)
         self._batcher.expire(turn.t_ns)

@@ -1,7 +1,11 @@
 """What an engine tells of itself."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
+
+from ..kvpool import BlockPool
+from .batching import Batcher
+from .streams import OutputStreams
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +23,22 @@ class EngineStats:
     steps_done: int
     preemptions: int
     requests_finished: int
+
+    @classmethod
+    def count(cls, pool: BlockPool, batcher: Batcher, streams: OutputStreams) -> Self:
+        return cls(
+            running=batcher.num_running,
+            waiting=batcher.num_waiting,
+            blocks_total=pool.num_blocks,
+            blocks_held=pool.num_held,
+            blocks_due=pool.num_due,
+            blocks_free=pool.num_free,
+            blocks_cached=pool.num_cached,
+            steps_posted=batcher.steps.posted,
+            steps_done=batcher.steps.done,
+            preemptions=batcher.preemptions,
+            requests_finished=streams.finished,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,17 +13,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..kvpool import BlockPool
-from ..messages import Finished, ResetPrefixCache, StepPlan
+from ..messages import Finished, StepPlan
 from .actor import Actor, Mailbox
 from .backend import Backend
 from .batching import Batcher, BatchLimits
 from .config import EngineConfig
+from .control import Control
 from .cores import CoreSetup, build_cores
 from .detokenizer import Detokenizer, DetokenizerMessage
 from .executor import Executor
 from .intake import Intake, Offload
 from .journal import Journal
-from .scheduler import Scheduler, SchedulerMessage
+from .scheduler import Scheduler
 from .streams import OutputStreams
 
 
@@ -40,6 +41,7 @@ def batch_limits(config: EngineConfig, backend: Backend) -> BatchLimits:
         steps_in_flight=config.steps_in_flight,
         prefix_caching=config.prefix_caching,
         ageing_ns=None if config.ageing is None else int(config.ageing * 1e9),
+        prefix_ttl_ns=None if config.prefix_ttl is None else int(config.prefix_ttl * 1e9),
     )
 
 
@@ -61,9 +63,8 @@ class Wiring:
     batcher: Batcher
     streams: OutputStreams
     intake: Intake
+    control: Control
     scheduler: Scheduler
-    control: Mailbox[SchedulerMessage]
-    cache_control: Mailbox[ResetPrefixCache]
     actors: tuple[Actor[Any], ...]
 
 
@@ -111,15 +112,21 @@ def wire(
         scheduler=to_scheduler.post,
         detokenizer=to_detokenizer.post,
     )
+    control = Control(
+        facts,
+        intake,
+        prefix_caching=config.prefix_caching,
+        scheduler=to_scheduler.post,
+        pool=cores.to_pool.post,
+    )
     return Wiring(
         journal,
         cores.pool,
         cores.batcher,
         streams,
         intake,
+        control,
         cores.scheduler,
-        to_scheduler,
-        cores.to_pool,
         (cores.kvpool, cores.scheduler, executor, detokenizer),
     )
 

@@ -18,13 +18,13 @@ class Forgotten:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._recent: dict[Key, tuple[int | None, PrefixEnd]] = {}
-        self._older: dict[Key, tuple[int | None, PrefixEnd]] = {}
+        self._recent: dict[Key, tuple[int, PrefixEnd]] = {}
+        self._older: dict[Key, tuple[int, PrefixEnd]] = {}
 
     def __len__(self) -> int:
         return len(self._recent) + len(self._older)
 
-    def add(self, key: Key, content: int | None, why: PrefixEnd) -> None:
+    def add(self, key: Key, content: int, why: PrefixEnd) -> None:
         self._recent[key] = content, why
         if len(self._recent) >= self._most:
             self._older, self._recent = self._recent, {}
@@ -35,9 +35,13 @@ class Forgotten:
         return None if life is None else life[1]
 
     def why_of_earlier_lives(
-        self, root: bytes, pieces: Sequence[bytes], content_of: Callable[[Key], int | None]
+        self,
+        root: bytes,
+        pieces: Sequence[bytes],
+        find: Callable[[Key], tuple[int, int] | None],
     ) -> PrefixEnd | None:
-        """The same of the last of `pieces`, from the root.
+        """The same of the last of `pieces`, from the root; `find` gives the block and the content
+        id of what is findable.
 
         Content that was forgotten and computed again has another id, and what once followed it is
         known by the old one: both are followed.
@@ -50,10 +54,10 @@ class Forgotten:
             keys: list[Key] = [(before, piece) for before in befores]
             lives = [life for life in map(self._life, keys) if life is not None]
             why = lives[0][1] if lives else None
-            contents = [*map(content_of, keys), *(content for content, _ in lives)]
-            known = [content for content in contents if content is not None]
-            befores = [*known[:MAX_LIVES]]
+            found = [place[1] for place in map(find, keys) if place is not None]
+            contents = [*found, *(content for content, _ in lives)]
+            befores = [*contents[:MAX_LIVES]]
         return why
 
-    def _life(self, key: Key) -> tuple[int | None, PrefixEnd] | None:
+    def _life(self, key: Key) -> tuple[int, PrefixEnd] | None:
         return self._recent.get(key) or self._older.get(key)

@@ -1,32 +1,39 @@
 """Blocks nobody refers to: which is given out next, and which wait for a step."""
 
 import heapq
+import itertools
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 
 class FreeBlocks:
-    """Free blocks in the order of reuse: blank ones first, then cached ones, the oldest first.
+    """Free blocks in the order of reuse: blank ones first, then cached ones, the oldest first,
+    and those with pinned content last.
 
     Cached blocks keep their content findable until they are reused. The order is that of calls,
-    not of a clock, so it replays.
+    not of a clock, so it replays; `now_ns` is whatever time the pool was last told.
     """
 
     def __init__(self, num_blocks: int) -> None:
         self._blank = list(range(num_blocks - 1, -1, -1))  # a stack: low ids, adjacent, come first
-        self._cached: OrderedDict[int, None] = OrderedDict()
+        self._cached: OrderedDict[int, int] = OrderedDict()  # unused since, which only grows
+        self._pinned: OrderedDict[int, None] = OrderedDict()
+        self.now_ns = 0
 
     def __len__(self) -> int:
-        return len(self._blank) + len(self._cached)
+        return len(self._blank) + len(self._cached) + len(self._pinned)
 
     def __contains__(self, block: int) -> bool:
-        return block in self._cached or block in self._blank
+        return block in self._cached or block in self._pinned or block in self._blank
 
     def add_blank(self, block: int) -> None:
         self._blank.append(block)
 
     def add_cached(self, block: int) -> None:
-        self._cached[block] = None
+        self._cached[block] = self.now_ns
+
+    def add_pinned(self, block: int) -> None:
+        self._pinned[block] = None
 
     def pop_blank(self, most: int) -> list[int]:
         """Up to `most` blank blocks, which are to be reused first."""
@@ -38,22 +45,46 @@ class FreeBlocks:
         return blocks
 
     def pop_cached(self, count: int) -> list[int]:
-        """The cached blocks to reuse next. Raises KeyError when there are fewer."""
-        return [self._cached.popitem(last=False)[0] for _ in range(count)]
+        """The cached blocks to reuse next, pinned ones last. Raises KeyError if there are fewer."""
+        num_others = min(count, len(self._cached))
+        blocks = [self._cached.popitem(last=False)[0] for _ in range(num_others)]
+        blocks += [self._pinned.popitem(last=False)[0] for _ in range(count - num_others)]
+        return blocks
 
     def take(self, block: int) -> None:
         """Remove a cached block that was found by its content."""
-        del self._cached[block]
+        del (self._cached if block in self._cached else self._pinned)[block]
 
     def blank_again(self, block: int) -> None:
         """A cached block lost its content: it becomes the next to be reused."""
-        if block in self._cached:
-            del self._cached[block]
-            self._blank.append(block)
+        for cached in (self._cached, self._pinned):
+            if block in cached:
+                del cached[block]
+                self._blank.append(block)
+
+    def pin_only(self, blocks: Sequence[int]) -> None:
+        """Of the cached blocks exactly these are given away last, the last of them first."""
+        wanted = set(blocks)
+        for block in [block for block in self._pinned if block not in wanted]:
+            del self._pinned[block]
+            self.add_cached(block)
+        for block in reversed(blocks):
+            if block in self._cached:
+                del self._cached[block]
+                self.add_pinned(block)
+
+    def unused_since(self, time_ns: int) -> list[int]:
+        """Cached blocks that nobody has used since then or longer, the oldest first."""
+        is_old = itertools.takewhile(lambda cached: cached[1] <= time_ns, self._cached.items())
+        return [block for block, _ in is_old]
 
     @property
     def blank(self) -> tuple[int, ...]:
         return tuple(self._blank)
+
+    @property
+    def pinned(self) -> tuple[int, ...]:
+        return tuple(self._pinned)
 
     @property
     def cached(self) -> tuple[int, ...]:

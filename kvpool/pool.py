@@ -17,16 +17,19 @@ from ..messages import (
     AdmitSequence,
     BlocksReserved,
     BlocksSettled,
+    ForgetUnused,
     FullBlocks,
     Grant,
     Ints,
     Longs,
+    PinPrefix,
     PrefixAccount,
     PrefixEnd,
     PublishBlocks,
     ReleaseBlocks,
     ReserveBlocks,
     SequenceAdmitted,
+    UnpinPrefix,
     UnpublishBlocks,
     frozen_ints,
     frozen_longs,
@@ -34,6 +37,7 @@ from ..messages import (
 )
 from .content import TOKEN_BYTES, token_bytes
 from .free import DueBlocks, FreeBlocks
+from .pins import Pins
 from .prefix import PrefixIndex
 
 
@@ -59,6 +63,7 @@ class BlockPool:
         self._tables: list[list[int]] = [[] for _ in range(num_slots)]
         self._all_full = seal(np.full(num_slots, Grant.FULL, dtype=np.int32))  # lent in answers
         self._roots = [b""] * num_slots  # what stands before the first block of each table
+        self._pins = Pins(self._index)
 
     # What the Scheduler asks
 
@@ -169,6 +174,8 @@ class BlockPool:
             blocks.append(table[index])
             previous.append(table[index - 1] if index else roots[slot])
         self._index.publish(full.step, blocks, previous, self._pieces(full.token_ids))
+        if self._pins and self._pins.await_any(blocks):
+            self._sort_pinned()
 
     def release(self, ask: ReleaseBlocks) -> BlocksSettled:
         """Let go of everything these slots hold, as soon as no step mentions it."""
@@ -182,13 +189,37 @@ class BlockPool:
         self._index.commit(ask.done)
         for block in self._index.forget_uncommitted():
             self._free.blank_again(block)
+        self._sort_pinned()
         self._settle(ask.done)
         return BlocksSettled(self.num_free, self.next_fence)
+
+    def forget_unused(self, ask: ForgetUnused) -> BlocksSettled:
+        """Time has passed: what nobody has used for too long is not found any more."""
+        self._free.now_ns = ask.now_ns
+        self._settle(ask.done)
+        for block in self._free.unused_since(ask.unused_since_ns):
+            self._index.forget(block, PrefixEnd.EXPIRED)
+            self._free.blank_again(block)
+        return BlocksSettled(self.num_free, self.next_fence)
+
+    # What the API asks
 
     def reset_cache(self) -> None:
         """Forget all cached content; running sequences keep their blocks."""
         for block in self._index.forget_all():
             self._free.blank_again(block)
+        self._sort_pinned()
+
+    def pin(self, ask: PinPrefix) -> None:
+        """Give these tokens' full blocks away last, those included that are not cached yet."""
+        full = len(ask.token_ids) // self.block_size * self.block_size
+        self._pins.add(ask.pin, ask.root, self._pieces(ask.token_ids[:full]))
+        self._sort_pinned()
+
+    def unpin(self, ask: UnpinPrefix) -> None:
+        """The content is cached like any other again."""
+        self._pins.remove(ask.pin)
+        self._sort_pinned()
 
     # Facts
 
@@ -240,10 +271,12 @@ class BlockPool:
         if not self._due:
             return
         for block in self._due.pop_until(done):
-            if self._index.is_findable(block):
-                self._free.add_cached(block)
-            else:
+            if not self._index.is_findable(block):
                 self._free.add_blank(block)
+            elif self._pins and self._pins.holds(block):
+                self._free.add_pinned(block)
+            else:
+                self._free.add_cached(block)
 
     def _take(self, count: int) -> list[int]:
         """Free blocks, in use from now on."""
@@ -253,10 +286,16 @@ class BlockPool:
             for block in evicted:
                 self._index.forget(block)
             blocks += evicted
+            if self._pins and self._pins.hold_any(evicted):
+                self._sort_pinned()
         refs = self._refs
         for block in blocks:
             refs[block] = 1
         return blocks
+
+    def _sort_pinned(self) -> None:
+        self._pins.look_again()
+        self._free.pin_only(self._pins.blocks)
 
     def _append(self, slot: int, count: int) -> list[int]:
         blocks = self._take(count)
@@ -348,11 +387,15 @@ class BlockPool:
                 refs[block] += 1
         assert refs == self._refs, "reference counts differ from the block tables"
         held = [block for block in range(self.num_blocks) if refs[block]]
-        places: list[Iterable[int]] = [self._free.blank, self._free.cached, self._due, held]
+        free = self._free
+        places: list[Iterable[int]] = [free.blank, free.cached, free.pinned, self._due, held]
         everywhere = sorted(block for place in places for block in place)
         assert everywhere == list(range(self.num_blocks)), "a block is lost or in two places"
-        assert all(self._index.is_findable(block) for block in self._free.cached)
-        assert not any(self._index.is_findable(block) for block in self._free.blank)
+        assert all(self._index.is_findable(block) for block in (*free.cached, *free.pinned))
+        assert not any(self._index.is_findable(block) for block in free.blank)
+        assert all(map(self._pins.holds, free.pinned)), "a block is kept that nobody pins"
+        assert not any(map(self._pins.holds, free.cached)), "a pinned block is not kept"
+        self._pins.check()
         assert all(self._fences[block] > self._done for block in self._due), "a due block is free"
         self._index.check()
 

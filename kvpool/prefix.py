@@ -44,6 +44,19 @@ class PrefixIndex:
     def is_findable(self, block: int) -> bool:
         return self._key[block] is not None
 
+    def key(self, block: int) -> Key | None:
+        """What the block is found by, if it can be found."""
+        return self._key[block]
+
+    def find(self, key: Key) -> tuple[int, int] | None:
+        """The block that is found by this, and its content id."""
+        block = self._block_of.get(key)
+        if block is None:
+            return None
+        content = self._content[block]
+        assert content is not None
+        return block, content
+
     def match(self, root: bytes, pieces: Iterable[bytes]) -> list[int]:
         """The longest run of published blocks that hold these tokens from position 0."""
         found: list[int] = []
@@ -69,15 +82,11 @@ class PrefixIndex:
         why = self._forgotten.why((before, missing))
         if why is None:
             known = pieces[: len(found) + 1]
-            why = self._forgotten.why_of_earlier_lives(root, known, self._content_of)
+            why = self._forgotten.why_of_earlier_lives(root, known, self.find)
         if why is not None:
             return why, None
         alike = [tokens_in_common(piece, missing) for piece in self._after(before)]
         return PrefixEnd.NEW, max(alike, default=None)
-
-    def _content_of(self, key: Key) -> int | None:
-        block = self._block_of.get(key)
-        return None if block is None else self._content[block]
 
     def _after(self, before: Before) -> list[bytes]:
         """Known continuations. They are looked for only when somebody asks, over all blocks at
@@ -125,7 +134,9 @@ class PrefixIndex:
         if key is not None:
             del self._block_of[key]
             self._key[block] = None
-            self._forgotten.add(key, self._content[block], why)
+            content = self._content[block]
+            assert content is not None
+            self._forgotten.add(key, content, why)
         self._content[block] = None
 
     def forget_all(self) -> list[int]:

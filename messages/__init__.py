@@ -17,8 +17,10 @@ from .blocks import (
     AdmitSequence,
     BlocksReserved,
     BlocksSettled,
+    ForgetUnused,
     FullBlocks,
     Grant,
+    PinPrefix,
     PrefixAccount,
     PrefixEnd,
     PublishBlocks,
@@ -26,6 +28,7 @@ from .blocks import (
     ReserveBlocks,
     ResetPrefixCache,
     SequenceAdmitted,
+    UnpinPrefix,
     UnpublishBlocks,
 )
 from .errors import (
@@ -75,7 +78,10 @@ Message: TypeAlias = (
     | ReleaseBlocks
     | BlocksSettled
     | UnpublishBlocks
+    | ForgetUnused
     | ResetPrefixCache
+    | PinPrefix
+    | UnpinPrefix
     | Delta
     | Finished
 )
@@ -99,6 +105,7 @@ __all__ = [
     "EngineOverloaded",
     "FinishReason",
     "Finished",
+    "ForgetUnused",
     "FullBlocks",
     "Generate",
     "Grant",
@@ -108,6 +115,7 @@ __all__ = [
     "ModelError",
     "Output",
     "Pause",
+    "PinPrefix",
     "Preempted",
     "PrefixAccount",
     "PrefixEnd",
@@ -131,6 +139,7 @@ __all__ = [
     "StopMatched",
     "Timings",
     "TokensReady",
+    "UnpinPrefix",
     "UnpublishBlocks",
     "Usage",
     "frozen_ints",

@@ -26,6 +26,7 @@ class PrefixEnd(StrEnum):
     SHORT = "short"  # it has no full block before its last token
     NEW = "new"  # what comes next was never cached, as far as is remembered
     EVICTED = "evicted"  # it was cached, and its block was needed for something else
+    EXPIRED = "expired"  # it was cached, and nobody used it for as long as content is kept
     RESET = "reset"  # it was cached, and the cache was reset
     FAILED = "failed"  # it was cached, and the step that was to write it failed
 
@@ -146,6 +147,32 @@ class UnpublishBlocks:
     done: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ForgetUnused:
+    """Time has passed: cached content that nobody has used since a moment is to be forgotten."""
+
+    posted: int
+    done: int
+    now_ns: int  # until the next such message this is the time at which content is used
+    unused_since_ns: int
+
+
 @dataclass(frozen=True, slots=True)
 class ResetPrefixCache:
     """Forget every cached block; sequences that run keep theirs: API → KVPool."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PinPrefix:
+    """Keep this content findable while there is anything else to give away: API → KVPool."""
+
+    pin: int  # never reused
+    root: bytes
+    token_ids: Ints  # of which full blocks are kept
+
+
+@dataclass(frozen=True, slots=True)
+class UnpinPrefix:
+    """The content is cached like any other again; an unknown pin is a no-op: API → KVPool."""
+
+    pin: int

@@ -9,7 +9,7 @@ from stepahead.actors.batching import Batcher, BatchLimits
 from stepahead.gpu.device import DeviceFacts
 from stepahead.gpu.oracle import Oracle
 from stepahead.gpu.simulated import SimulatedDevice
-from stepahead.kvpool import BlockPool
+from stepahead.kvpool import BlockPool, prefix_root
 from stepahead.messages import (
     NO_INTS,
     NO_LONGS,
@@ -17,6 +17,7 @@ from stepahead.messages import (
     BlocksReserved,
     Ended,
     Generate,
+    PinPrefix,
     PrefixEnd,
     ReleaseBlocks,
     ReserveBlocks,
@@ -43,6 +44,7 @@ def make_limits(
     prefix_caching: bool = True,
     num_blocks: int = 64,
     ageing_ns: int | None = None,
+    prefix_ttl_ns: int | None = None,
 ) -> BatchLimits:
     return BatchLimits(
         block_size=BLOCK,
@@ -54,6 +56,7 @@ def make_limits(
         steps_in_flight=steps_in_flight,
         prefix_caching=prefix_caching,
         ageing_ns=ageing_ns,
+        prefix_ttl_ns=prefix_ttl_ns,
     )
 
 
@@ -138,6 +141,20 @@ class World:
 
     def request(self, serial: int, prompt: Sequence[int], **options: object) -> Generate:
         return self.add(make_request(serial, prompt, **options))  # type: ignore[arg-type]  # passed on
+
+    def pass_time(self) -> None:
+        """A turn begins a moment later: what has become too old ends, or is not found any more."""
+        self.now += 1
+        self.batcher.pass_time(self.now)
+        self.batcher.expire(self.now)
+        if self.limits.prefix_ttl_ns is not None:
+            oldest_ns = min(self.pool._free._cached.values(), default=self.now)
+            assert self.now - oldest_ns < self.limits.prefix_ttl_ns, "old content is still found"
+        self._look()
+
+    def pin(self, number: int, prompt: Sequence[int], cache_salt: bytes) -> None:
+        self.pool.pin(PinPrefix(number, prefix_root(cache_salt), frozen_ints(prompt)))
+        self._look()
 
     def plan(self) -> StepPlan | None:
         plan = self.batcher.plan(self.now)

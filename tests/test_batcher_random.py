@@ -8,7 +8,7 @@ import pytest
 
 from stepahead.actors.batching.limits import MAX_PREEMPTIONS
 from stepahead.gpu.oracle import Oracle
-from stepahead.messages import FinishReason, Generate
+from stepahead.messages import FinishReason, Generate, UnpinPrefix
 
 from .batching import STEP_ERROR, World, make_limits
 
@@ -20,6 +20,7 @@ class RandomLife:
     seed: int
     requests: list[Generate] = field(default_factory=list)
     given_up: set[int] = field(default_factory=set)
+    pins: int = 0
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -33,6 +34,7 @@ class RandomLife:
             steps_in_flight=pick([1, 2, 2, 3, 4]),
             prefix_caching=pick([True, True, False]),
             ageing_ns=pick([None, None, 20]),
+            prefix_ttl_ns=pick([None, None, 50]),
         )
         self.world = World(
             limits=limits,
@@ -69,21 +71,32 @@ class RandomLife:
             end(serial)
 
     def prod(self) -> None:
-        self.world.now += 1
-        self.world.batcher.expire(self.world.now)
+        self.world.pass_time()
         what = self.random.random()
         if what < 0.15:
             self.add()
         elif what < 0.18:
             self.give_up()
-        elif what < 0.19:
-            self.world.pool.reset_cache()
+        elif what < 0.195:
+            self.change_the_cache()
         elif what < 0.20:
             self.world.batcher.is_paused = not self.world.batcher.is_paused
         elif what < 0.65:
             self.world.plan()
         elif self.world.plans:
             self.finish_a_step()
+
+    def change_the_cache(self) -> None:
+        """Reset it, or pin what somebody has asked for or will, or let a pin go."""
+        what = self.random.random()
+        if what < 0.3:
+            self.world.pool.reset_cache()
+        elif what < 0.8:
+            self.pins += 1
+            salt = self.random.choice([b"", b"other"])
+            self.world.pin(self.pins, self.random.choice(self.families), salt)
+        else:
+            self.world.pool.unpin(UnpinPrefix(self.random.randint(1, self.pins + 1)))
 
     def finish_a_step(self) -> None:
         """Mostly well; now and then the device fails a row, or the step."""

@@ -69,6 +69,7 @@ class Life:
             "prefix_caching": pick([True, True, False]),
             "max_waiting": pick([4, 100]),
             "ageing": pick([None, 0.5]),
+            "prefix_ttl": pick([None, None, 0.3]),
         }
         self.is_reliable = pick([True, True, False])
         self.outcomes: Counter[str] = Counter()
@@ -79,8 +80,8 @@ class Life:
         if not self.is_reliable:
             device = UnreliableDevice(device, self.random)
         async with make_engine(device=device, **self.options) as engine:
-            callers = [asyncio.create_task(self._call(engine, i)) for i in range(40)]
-            await asyncio.gather(*callers)
+            callers = [self._call(engine, i) for i in range(40)]
+            await asyncio.gather(*callers, *(self._operate(engine) for _ in range(3)))
             await settle(engine, steps=6)
             assert is_empty(engine), "something leaked"
             stats = engine.stats()
@@ -115,6 +116,17 @@ class Life:
             return
         self.outcomes[str(reason)] += 1
         self._check(ids, params, reason, said, text)
+
+    async def _operate(self, engine: Engine) -> None:
+        """An operator pins what callers ask for, and resets the cache under them."""
+        rng = random.Random(self.random.random())
+        await asyncio.sleep(rng.random() * 2)
+        if rng.random() < 0.3:
+            await engine.reset_prefix_cache()
+        elif self.options["prefix_caching"]:
+            salt, ttl = rng.choice([None, "other"]), rng.choice([None, 0.5])
+            async with await engine.pin_prefix(rng.choice(FAMILIES), cache_salt=salt, ttl=ttl):
+                await asyncio.sleep(rng.random())
 
     async def _behave(
         self,

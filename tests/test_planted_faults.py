@@ -19,7 +19,8 @@ from stepahead.actors.batching.roster import Roster
 from stepahead.actors.batching.sequence import Sequence
 from stepahead.kvpool import BlockPool
 from stepahead.kvpool.content import Before
-from stepahead.kvpool.free import DueBlocks
+from stepahead.kvpool.free import DueBlocks, FreeBlocks
+from stepahead.kvpool.pins import Pins
 from stepahead.kvpool.prefix import PrefixIndex
 from stepahead.messages import FullBlocks, Ints, Longs, StepPlan
 
@@ -161,6 +162,21 @@ def a_difference_from_another_salt_is_told(patch: pytest.MonkeyPatch) -> None:
         return [piece for other, piece in self._block_of if type(other) is type(before)]
 
     patch.setattr(PrefixIndex, "_after", everybodys)
+
+
+@fault
+def a_pin_does_not_see_what_is_computed_after_it(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Pins, "await_any", lambda self, blocks: False)
+
+
+@fault
+def pinned_content_is_cached_like_any_other(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(FreeBlocks, "add_pinned", FreeBlocks.add_cached)
+
+
+@fault
+def old_content_does_not_expire(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(FreeBlocks, "unused_since", lambda self, time_ns: [])
 
 
 @fault

@@ -177,7 +177,7 @@ def test_the_memory_of_what_was_forgotten_is_bounded() -> None:
     memory = Forgotten(100)
     keys = [(b"root", token_bytes(frozen_ints([i]))) for i in range(1_000)]
     for key in keys:
-        memory.add(key, None, PrefixEnd.EVICTED)
+        memory.add(key, 1, PrefixEnd.EVICTED)
         assert len(memory) <= 200
 
     assert all(memory.why(key) for key in keys[-100:])

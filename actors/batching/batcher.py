@@ -23,7 +23,7 @@ from ...messages import (
 )
 from .block_client import BlockClient, PoolPort
 from .ledger import Ledger
-from .limits import MAX_FAILED_STEPS, BatchLimits
+from .limits import MAX_FAILED_STEPS, TTL_TICKS, BatchLimits
 from .planner import Planner
 from .publishing import Publisher
 from .report import Report
@@ -45,6 +45,7 @@ class Batcher:
         self._deadlines: list[tuple[int, int]] = []  # a heap of (time, serial), lazily purged
         self._ages: list[tuple[int, int]] = []  # a heap of (when to gain a class, serial)
         self.is_paused = False
+        self._next_tick_ns = 0  # when the pool is next told the time, if content can expire
         self._doomed = 0  # steps up to this one were in flight when one of them failed
         self._blocks = BlockClient(pool, self.steps, self._ledger)
         publisher = Publisher(self._ledger, limits.block_size, self._blocks)
@@ -93,6 +94,13 @@ class Batcher:
         return self._deadlines[0][0] if self._deadlines else None
 
     # Steps
+
+    def pass_time(self, now_ns: int) -> None:
+        """A turn begins; cached prefixes may have become too old to be found in it."""
+        ttl_ns = self._limits.prefix_ttl_ns
+        if ttl_ns is not None and now_ns >= self._next_tick_ns:
+            self._next_tick_ns = now_ns + ttl_ns // TTL_TICKS
+            self._blocks.forget_unused(now_ns, now_ns - ttl_ns)
 
     def plan(self, now_ns: int) -> StepPlan | None:
         """The next step, or None when nothing can run or enough steps are in flight.

@@ -10,6 +10,7 @@ from ...messages import (
     AdmitSequence,
     BlocksReserved,
     BlocksSettled,
+    ForgetUnused,
     FullBlocks,
     Ints,
     Longs,
@@ -37,6 +38,8 @@ class PoolPort(Protocol):
     def release(self, ask: ReleaseBlocks) -> BlocksSettled: ...
 
     def unpublish(self, ask: UnpublishBlocks) -> BlocksSettled: ...
+
+    def forget_unused(self, ask: ForgetUnused) -> BlocksSettled: ...
 
 
 PoolState: TypeAlias = BlocksReserved | SequenceAdmitted | BlocksSettled
@@ -134,6 +137,12 @@ class BlockClient:
         """A step failed, and has not been counted as done yet."""
         answer = self._pool.unpublish(UnpublishBlocks(self._steps.posted, self._steps.done))
         self._heard(answer)
+
+    def forget_unused(self, now_ns: int, unused_since_ns: int) -> None:
+        """Cached content that nobody has used since then is not found any more."""
+        steps = self._steps
+        ask = ForgetUnused(steps.posted, steps.done, now_ns, unused_since_ns)
+        self._heard(self._pool.forget_unused(ask))
 
     def _heard(self, answer: PoolState) -> None:
         self.num_free = answer.num_free

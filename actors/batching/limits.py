@@ -5,6 +5,7 @@ from dataclasses import dataclass
 MAX_FAILED_STEPS = 2  # steps one request may lose to the device before it fails
 MAX_PREEMPTIONS = 3  # then a sequence resumes only where nobody earlier can take its blocks again
 MAX_BYPASSES = 16  # then nobody is admitted before a sequence that does not fit yet
+TTL_TICKS = 64  # how often within their time to live the age of cached prefixes is looked at
 MAX_MISFITS = 8  # waiting sequences that are tried in one step though they do not fit
 
 
@@ -21,6 +22,7 @@ class BatchLimits:
     steps_in_flight: int
     prefix_caching: bool
     ageing_ns: int | None = None  # waiting that long raises a sequence by one class
+    prefix_ttl_ns: int | None = None  # cached content that nobody uses for that long is forgotten
 
     def blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
