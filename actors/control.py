@@ -15,9 +15,10 @@ from ..messages import (
     frozen_ints,
 )
 from .actor import Address
-from .intake import Conversation, Intake, Prompt, check_salt, check_seconds, salt_bytes
+from .intake import Conversation, Intake, Prompt
 from .kvpool import CacheControl
 from .pin import Pin
+from .request_options import check_salt, check_seconds, salt_bytes
 
 SchedulerControl: TypeAlias = Pause | Resume
 

@@ -17,12 +17,13 @@ from ..messages import (
 )
 from .backend import Backend, open_backend
 from .config import EngineConfig
-from .intake import Conversation, Intake, Offload, Prompt, RequestOptions
+from .intake import Conversation, Intake, Offload, Prompt
 from .journal import Journal
 from .offload import offload_to_thread
 from .pin import Pin
 from .recording.recorder import Recorder, check_writable, open_recorder
 from .request_log import RequestLog
+from .request_options import RequestOptions
 from .stats import EngineHealth, EngineStats
 from .stream import DeltaStream
 from .streams import OutputStream
