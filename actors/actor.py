@@ -66,12 +66,16 @@ class Actor(ABC, Generic[M]):
         try:
             task_status.started()
             while True:
-                self.react(await self._mailbox.receive())
+                await self.attend()
         except Exception as error:
             self._mailbox.fail(error)
             raise
         finally:
             self.stop()
+
+    async def attend(self) -> None:
+        """Wait for what arrives, and take it as one turn."""
+        self.react(await self._mailbox.receive())
 
     @abstractmethod
     def react(self, turn: Turn[M]) -> None:

@@ -1,8 +1,10 @@
 """The Detokenizer actor: text, stop strings, the final reason and usage of every request."""
 
+import asyncio
+from collections import deque
 from typing import TypeAlias
 
-from ..messages import Delta, Finished, Generate, StopMatched, TokensReady
+from ..messages import Finished, Generate, StopMatched, TokensReady
 from .actor import Actor, Address, Mailbox
 from .journal import Turn
 from .live_output import LiveOutput
@@ -11,9 +13,16 @@ from .text.tokenizer import Tokenizer
 
 DetokenizerMessage: TypeAlias = Generate | TokensReady
 
+SLICE = 32  # tokens that are shown before others have their turn
+
 
 class Detokenizer(Actor[DetokenizerMessage]):
-    """Sees every token in order, so a stop string decides before anything later does (rule 26)."""
+    """Sees every token in order, so a stop string decides before anything later does (rule 26).
+
+    What arrives is noted at once and shown in slices. Between them the Scheduler plans and the
+    readers read; a request that could not be shown yet gets more in its next delta, so that many
+    streams slow their deltas down but never the device.
+    """
 
     def __init__(
         self,
@@ -31,39 +40,61 @@ class Detokenizer(Actor[DetokenizerMessage]):
         self._finished = finished
         self._live: dict[int, LiveOutput] = {}
 
+        self._news: deque[LiveOutput] = deque()  # those with something to show, in turn
+
+    async def attend(self) -> None:
+        """Take what arrives, and show it slice by slice."""
+        await super().attend()
+        while self._news:
+            await asyncio.sleep(0)
+            arrived = self._mailbox.drain()
+            if arrived is None:
+                self._show_slice()
+            else:
+                self.react(arrived)
+
     def react(self, turn: Turn[DetokenizerMessage]) -> None:
         for _, time_ns, message in turn.envelopes:
             if isinstance(message, Generate):
                 self._live[message.serial] = LiveOutput(message, self._tokenizer, time_ns)
             else:
-                self._apply(message, time_ns)
+                self._note(message, time_ns)
+        self._show_slice()
 
-    def _apply(self, report: TokensReady, time_ns: int) -> None:
+    def _note(self, report: TokensReady, time_ns: int) -> None:
+        """Unknown serials are those that a stop string has ended here already."""
+        live, news = self._live, self._news
         for admitted in report.admitted:
-            self._live[admitted.serial].admit(admitted)
+            live[admitted.serial].admit(admitted)
         for preempted in report.preempted:
-            if preempted.serial in self._live:  # unless a stop string has ended it
-                self._live[preempted.serial].preemptions += 1
-        last_tokens: dict[int, list[int]] = {ended.serial: [] for ended in report.ended}
+            if preempted.serial in live:
+                live[preempted.serial].preemptions += 1
         columns = (report.serials.tolist(), report.token_ids.tolist())
         for serial, token_id in zip(*columns, strict=True):
-            if serial in last_tokens:
-                last_tokens[serial].append(token_id)
-            elif serial in self._live:
-                self._show(self._live[serial], token_id, time_ns)
+            output = live.get(serial)
+            if output is not None:
+                if not output.token_ids:
+                    news.append(output)
+                output.add(token_id, time_ns)
         for ended in report.ended:
-            live = self._live.get(ended.serial)
-            if live is not None:
-                self._deliver(live, live.end(ended, last_tokens[ended.serial], time_ns))
+            output = live.get(ended.serial)
+            if output is not None:
+                if not output.token_ids:
+                    news.append(output)
+                output.end(ended, time_ns)
 
-    def _show(self, live: LiveOutput, token_id: int, time_ns: int) -> None:
-        delta = live.push(token_id, time_ns)
-        self._deliver(live, delta)
-        if delta.finish_reason is not None:  # the Scheduler does not know yet
-            self._scheduler(StopMatched(live.request.serial))
+    def _show_slice(self) -> None:
+        tokens = 0
+        while self._news and tokens < SLICE:
+            live = self._news.popleft()
+            tokens += max(len(live.token_ids), 1)
+            self._show(live)
 
-    def _deliver(self, live: LiveOutput, delta: Delta) -> None:
-        self._streams.push(live.request.serial, delta)
+    def _show(self, live: LiveOutput) -> None:
+        serial, delta = live.request.serial, live.take()
+        self._streams.push(serial, delta)
         if delta.finish_reason is not None:
-            del self._live[live.request.serial]
+            del self._live[serial]
+            if live.ended is None:  # the Scheduler does not know yet
+                self._scheduler(StopMatched(serial))
             self._finished(live.finished(delta))

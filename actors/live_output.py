@@ -18,12 +18,16 @@ from .text.tokenizer import Tokenizer
 class LiveOutput:
     """Turns tokens into deltas, and decides how the output ended.
 
-    `time_ns` is always that of the message that brought the news.
+    News arrives with the time of the message that brought it, and is kept until it is taken: what
+    has arrived meanwhile comes as one delta.
     """
 
     def __init__(self, request: Generate, tokenizer: Tokenizer, time_ns: int) -> None:
         self.request = request
         self.preemptions = 0
+        self.ended: Ended | None = None
+        self.token_ids: list[int] = []  # arrived and not taken
+        self._times_ns: list[int] = []  # when each of them arrived
         self._text = OutputText(tokenizer, request.params)
         self._cached_tokens = 0
         self._account: PrefixAccount | None = None
@@ -32,37 +36,48 @@ class LiveOutput:
         self._admitted_ns: int | None = None
         self._first_ns: int | None = None
         self._last_ns = time_ns
+        self._ended_ns = time_ns
 
     def admit(self, admitted: Admitted) -> None:
         self._admitted_ns = admitted.time_ns
         self._cached_tokens = admitted.cached_tokens
         self._account = admitted.account
 
-    def push(self, token_id: int, time_ns: int) -> Delta:
-        """The next token; the delta is the last one if a stop string matched."""
-        text = self._take(token_id, time_ns)
+    def add(self, token_id: int, time_ns: int) -> None:
+        """The next token has arrived."""
+        self.token_ids.append(token_id)
+        self._times_ns.append(time_ns)
+
+    def end(self, ended: Ended, time_ns: int) -> None:
+        """The Scheduler is done with it after the tokens that have arrived."""
+        self.ended = ended
+        self._ended_ns = time_ns
+
+    def take(self) -> Delta:
+        """All news as one delta, which is the last one if the sequence ended or a stop string
+        matched: that comes before whatever ended the sequence after it."""
+        token_ids, times_ns = self.token_ids, self._times_ns
+        self.token_ids, self._times_ns = [], []
+        text, count = self._text.take(self._shown(token_ids))
         if self._text.matched is not None:
-            return self._last(text, (token_id,), FinishReason.STOP, self._text.matched, time_ns)
-        return Delta(self.request.request_id, 0, text, (token_id,))
-
-    def end(self, ended: Ended, token_ids: list[int], time_ns: int) -> Delta:
-        """The Scheduler is done after these last tokens: the last delta.
-
-        A stop string that they complete comes before whatever ended the sequence after it.
-        """
-        text = ""
-        shown = len(token_ids) - (ended.stop_token_id is not None)
-        for count, token_id in enumerate(token_ids, start=1):
-            if count > shown:  # a final EOS or stop id has no text
-                self._count(time_ns)
-                break
-            text += self._take(token_id, time_ns)
-            if self._text.matched is not None:
-                return self._stopped(text, token_ids[:count], time_ns)
+            self._count(times_ns[:count])
+            return self._stopped(text, token_ids[:count], times_ns[count - 1])
+        self._count(times_ns)
+        ended = self.ended
+        if ended is None:
+            return Delta(self.request.request_id, 0, text, tuple(token_ids))
         text += self._text.finish()
         if self._text.matched is not None:
-            return self._stopped(text, token_ids, time_ns)
-        return self._last(text, tuple(token_ids), ended.reason, self._stop_reason(ended), time_ns)
+            return self._stopped(text, token_ids, self._ended_ns)
+        return self._last(
+            text, tuple(token_ids), ended.reason, self._stop_reason(ended), self._ended_ns
+        )
+
+    def _shown(self, token_ids: list[int]) -> list[int]:
+        """A final EOS or stop id has no text."""
+        if self.ended is not None and self.ended.stop_token_id is not None:
+            return token_ids[:-1]
+        return token_ids
 
     def finished(self, delta: Delta) -> Finished:
         """The record of a request whose last delta this is."""
@@ -78,15 +93,13 @@ class LiveOutput:
             delta.timings,
         )
 
-    def _take(self, token_id: int, time_ns: int) -> str:
-        self._count(time_ns)
-        return self._text.push(token_id)
-
-    def _count(self, time_ns: int) -> None:
-        self._num_tokens += 1
-        self._last_ns = time_ns
+    def _count(self, times_ns: list[int]) -> None:
+        if not times_ns:
+            return
+        self._num_tokens += len(times_ns)
+        self._last_ns = times_ns[-1]
         if self._first_ns is None:
-            self._first_ns = time_ns
+            self._first_ns = times_ns[0]
 
     def _stop_reason(self, ended: Ended) -> int | str | None:
         """A stop id the caller asked for, or what went wrong; an EOS needs no further reason."""

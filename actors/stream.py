@@ -56,18 +56,21 @@ class DeltaStream(AsyncIterator[Delta]):
 
     async def result(self) -> Result:
         """Wait for the whole answer. Raises RequestFailed if it fails on the way."""
-        deltas = [delta async for delta in self]
-        if not deltas:
+        last: Delta | None = None
+        pieces: list[str] = []
+        token_ids: list[int] = []
+        async for last in self:
+            pieces.append(last.text)
+            token_ids += last.token_ids
+        if last is None:
             raise RequestFailed("the stream was closed or read to its end before; nothing is left")
-        last = deltas[-1]
         assert last.finish_reason is not None
         assert last.usage is not None
         assert last.timings is not None
-        text = "".join(delta.text for delta in deltas)
+        text = "".join(pieces)
         if last.finish_reason is FinishReason.ERROR:
             raise RequestFailed(str(last.stop_reason), text)
-        token_ids = tuple(token_id for delta in deltas for token_id in delta.token_ids)
-        output = Output(last.index, text, token_ids, last.finish_reason, last.stop_reason)
+        output = Output(last.index, text, tuple(token_ids), last.finish_reason, last.stop_reason)
         return Result(last.request_id, (output,), last.usage, last.timings)
 
     def _leave(self) -> None:

@@ -18,7 +18,7 @@ class OutputStream:
         self.opened_ns = 0  # on the engine's clock
         self.is_given_up = False
         self._pending: list[Delta] = []
-        self._arrived = asyncio.Event()
+        self._waiter: asyncio.Future[None] | None = None  # its reader waits
         self._failure: EngineDead | None = None
         self._is_over = False
 
@@ -30,22 +30,27 @@ class OutputStream:
     def push(self, delta: Delta) -> None:
         self._pending.append(delta)
         self._is_over = delta.finish_reason is not None
-        self._arrived.set()
+        self._wake()
 
     def fail(self, failure: EngineDead) -> None:
         self._failure = failure
         self._is_over = True
-        self._arrived.set()
+        self._wake()
 
     async def next(self) -> Delta:
         """Wait for the next delta. Raises EngineDead when there will be none."""
         while not self._pending:
-            if self._failure is not None:
-                raise self._failure
-            self._arrived.clear()
-            await self._arrived.wait()
+            if self._failure is not None:  # one each: an exception keeps the trace of every raise
+                raise EngineDead(str(self._failure)) from self._failure.__cause__
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
         pending, self._pending = self._pending, []
         return pending[0] if len(pending) == 1 else _merged(pending)
+
+    def _wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():  # done: the reader was cancelled
+            waiter.set_result(None)
 
 
 def _merged(deltas: list[Delta]) -> Delta:

@@ -88,13 +88,13 @@ def wire(
     cores = build_cores(
         setup,
         journal,
-        executor=to_executor.post,
+        executor=lambda plan: executor.launch(plan),  # which needs the Scheduler's address
         detokenizer=to_detokenizer.post,
         # A timer in floating point may fire a moment early, and would be set again for ever.
         call_at=lambda t_ns, call: loop.call_later(max(t_ns - clock(), 0) / 1e9 + 1e-6, call),
     )
     to_scheduler = cores.to_scheduler
-    executor = Executor(to_executor, backend.device, scheduler=to_scheduler.post)
+    executor = Executor(to_executor, journal, backend.device, scheduler=to_scheduler.post)
     detokenizer = Detokenizer(
         to_detokenizer,
         backend.tokenizer,

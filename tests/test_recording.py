@@ -13,13 +13,14 @@ import pytest
 from stepahead import ConfigError, Engine, EngineDead, SamplingParams
 from stepahead.actors.batching.ledger import Ledger
 from stepahead.actors.batching.planner import Planner
-from stepahead.actors.executor import Executor
 from stepahead.actors.journal import Envelope, Turn
 from stepahead.actors.recording import Recording, read_recording, replay
 from stepahead.actors.recording.format import MAGIC, VERSION
 from stepahead.actors.recording.reading import RecordedTurn, recording_of
 from stepahead.actors.virtual_time import run_virtual
+from stepahead.gpu.device import StepAddress
 from stepahead.gpu.oracle import Oracle
+from stepahead.gpu.simulated import SimulatedDevice
 from stepahead.kvpool import BlockPool
 from stepahead.messages import (
     BlocksReserved,
@@ -381,14 +382,14 @@ def test_a_failure_that_was_not_recorded_is_a_difference(
 def test_a_failure_outside_the_cores_is_told_and_the_cores_replay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    react = Executor.react
+    launch = SimulatedDevice.launch
 
-    def fragile(self: Executor, turn: Turn[StepPlan]) -> None:
-        if turn.envelopes[0].message.step > 12:
+    def fragile(self: SimulatedDevice, plan: StepPlan, done: StepAddress) -> None:
+        if plan.step > 12:
             raise OSError("the card has fallen off the bus")
-        react(self, turn)
+        launch(self, plan, done)
 
-    monkeypatch.setattr(Executor, "react", fragile)
+    monkeypatch.setattr(SimulatedDevice, "launch", fragile)
     record_failure(tmp_path / "recording")
 
     replayed = replay(read_recording(tmp_path / "recording"))

@@ -137,8 +137,21 @@ class _Replay:
         if said:
             self._steps += isinstance(replayed, StepPlan)
             self._compare(actor, said.popleft(), replayed)
-        elif self._now is not None and self._now.number < self._last.get(actor, 0):
-            self._differ(actor, None, replayed)  # the actor took everything later, and not this
+            if actor == "executor" and not said and self._is_end_of(actor):
+                raise _Stop  # the device failed in the middle of the turn
+        elif self._was_taken(actor):
+            self._differ(actor, None, replayed)
+
+    def _is_end_of(self, actor: str) -> bool:
+        """Whether it was this actor that ended the recorded engine."""
+        failure = None if self._end is None else self._end.failure
+        return failure is not None and failure.actor == actor
+
+    def _was_taken(self, actor: str) -> bool:
+        """Whether the actor took all that is said now, if it was said; a cut may have lost it."""
+        if actor == "executor":  # it takes a plan at once
+            return bool(self._turns) or not self._is_cut
+        return self._now is not None and self._now.number < self._last.get(actor, 0)
 
     def _compare(self, actor: str, recorded: Message, replayed: Message) -> None:
         if not same(recorded, replayed):

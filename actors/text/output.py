@@ -1,5 +1,7 @@
 """The text of one output: its ids decoded, its stop strings found. Pure: no awaits, no clock."""
 
+from collections.abc import Sequence
+
 from ...messages import SamplingParams
 from .stops import StopMatcher
 from .tokenizer import Tokenizer
@@ -25,6 +27,20 @@ class OutputText:
     def matched(self) -> str | None:
         """The stop string that ended the text: look after each `push`, and after `finish`."""
         return None if self._matcher is None else self._matcher.matched
+
+    def take(self, token_ids: Sequence[int]) -> tuple[str, int]:
+        """The text of the next ids, and how many of them it took: to where a stop string ended."""
+        if self._matcher is None:
+            push = self._detokenizer.push
+            if len(token_ids) == 1:
+                return push(token_ids[0]), 1
+            return "".join(map(push, token_ids)), len(token_ids)
+        pieces: list[str] = []
+        for count, token_id in enumerate(token_ids, start=1):
+            pieces.append(self.push(token_id))
+            if self._matcher.matched is not None:
+                return "".join(pieces), count
+        return "".join(pieces), len(token_ids)
 
     def push(self, token_id: int) -> str:
         """Take the next id and return the text to show now; nothing once a stop string matched."""
