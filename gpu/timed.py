@@ -37,6 +37,7 @@ class TimedDevice:
     ) -> None:
         self.facts = facts
         self.steps = 0
+        self.computed_tokens = 0
         self.busy_s = 0.0
         self._clock = clock
         self._call_at = call_at
@@ -53,6 +54,7 @@ class TimedDevice:
         self._free = max(self._host_free, self._free) + seconds
         self.busy_s += seconds
         self.steps += 1
+        self.computed_tokens += num_tokens
         token_ids = np.zeros(int(np.count_nonzero(plan.samples)), dtype=np.int32)
         seal(token_ids)
         self._call_at(self._free, lambda: done(StepDone(plan.step, token_ids)))

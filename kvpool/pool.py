@@ -21,7 +21,6 @@ from ..messages import (
     FullBlocks,
     Grant,
     Ints,
-    Longs,
     PinPrefix,
     PrefixAccount,
     PrefixEnd,
@@ -36,6 +35,7 @@ from ..messages import (
     seal,
 )
 from .content import TOKEN_BYTES, token_bytes
+from .cuts import plan_cuts
 from .free import DueBlocks, FreeBlocks
 from .pins import Pins
 from .prefix import PrefixIndex
@@ -90,28 +90,31 @@ class BlockPool:
             ask.wanted,
             seal(np.array(blocks, dtype=np.int32)),
             NO_LONGS,
+            NO_INTS,
             self.num_free,
             self.next_fence,
         )
 
     def _reserve_scarce(self, ask: ReserveBlocks) -> BlocksReserved:
-        victims = _Victims(ask)
+        victims = list(zip(ask.victims.tolist(), ask.victim_ranks.tolist(), strict=True))
+        fences = dict(zip(ask.victims.tolist(), ask.fences.tolist(), strict=True))
+        kept: dict[int, int] = {}
         outcomes: list[int] = []
         granted: list[int] = []
         blocks: list[int] = []
         claimed = 0  # due blocks that more important demands of this message wait for
         columns = (ask.slots.tolist(), ask.wanted.tolist(), ask.ranks.tolist())
         for slot, wanted, rank in zip(*columns, strict=True):
-            if slot in victims.taken:
+            if slot in kept:
                 outcomes.append(Grant.REFUSED)
                 granted.append(0)
                 continue
-            while self.num_free + self.num_due - claimed < wanted:
-                victim = victims.take(rank)
-                if victim is None:
-                    break
-                self._release(*victim)
-                self._settle(ask.done)
+            lacking = wanted + claimed - self.num_free - self.num_due
+            if lacking > 0:
+                later = [victim for victim, victim_rank in victims if victim_rank > rank]
+                cuts, _ = plan_cuts(later, self._tables, self._refs, lacking)
+                self._cut(cuts, fences)
+                kept |= cuts
             count = min(wanted, len(self._free))
             claimed += min(wanted - count, self.num_due - claimed)
             blocks += self._append(slot, count)
@@ -121,39 +124,67 @@ class BlockPool:
             frozen_ints(outcomes),
             frozen_ints(granted),
             frozen_ints(blocks),
-            frozen_longs(victims.taken) if victims.taken else NO_LONGS,
+            frozen_longs(kept),
+            frozen_ints(kept.values()),
             self.num_free,
             self.next_fence,
         )
 
     def admit(self, ask: AdmitSequence) -> SequenceAdmitted:
-        """Match a waiting sequence's prefix and reserve its first chunk, or hold nothing."""
+        """Match a waiting sequence's prefix and reserve its first chunk, or change nothing for it.
+
+        Blocks that it still holds stay, unless more than those is found.
+        """
         self._settle(ask.done)
-        found = self._match(ask)
-        num_tokens = len(ask.token_ids)
-        need = self.blocks_for(num_tokens) - len(found)
-        margin = 0 if self._is_idle else ask.promised + self._watermark  # idle: nobody to disturb
-        preempted = self._make_room(ask, found, need + margin)
+        table, match = self._tables[ask.slot], self._match(ask)
+        found, spare = self._beyond(table, match, ask.held_tokens)
+        num_tokens, num_there = len(ask.token_ids), len(table) - len(spare) + len(found)
+        need = max(self.blocks_for(num_tokens) - num_there, 0)
+        is_idle = ask.is_alone and not self._due  # then there is nobody to disturb
+        margin = 0 if is_idle else ask.promised + self._watermark
+        kept = self._make_room(ask, found, need + margin - len(spare))
         free, due = self._left_after(found)
+        free += len(spare)
         if free < need + margin:
-            later = free + due >= need + margin
-            outcome = Grant.LATER if later else Grant.REFUSED
-            return SequenceAdmitted(outcome, 0, NO_INTS, preempted, self.num_free, self.next_fence)
-        table = self._tables[ask.slot]
-        assert not table, f"slot {ask.slot} still holds blocks"
+            outcome = Grant.LATER if free + due >= need + margin else Grant.REFUSED
+            return self._admitted(outcome, kept)
+        account = self._account(ask, match)  # before anything is evicted for this very sequence
+        self._drop(table, len(table) - len(spare), ask.done)
+        self._settle(ask.done)
         for block in found:
             self._refer(block)
         table += found
         self._roots[ask.slot] = ask.root
-        account = self._account(ask, found)  # before anything is evicted for this very sequence
-        cached_tokens = len(found) * self.block_size
-        chunk_end = min(cached_tokens + ask.chunk, num_tokens)
-        self._append(ask.slot, self.blocks_for(chunk_end) - len(found))
+        start = num_there * self.block_size if found else ask.held_tokens
+        chunk_end = min(start + ask.chunk, num_tokens)
+        self._append(ask.slot, max(self.blocks_for(chunk_end) - len(table), 0))
+        return self._admitted(Grant.FULL, kept, start, len(found), table, account)
+
+    def _beyond(
+        self, table: list[int], match: list[int], held_tokens: int
+    ) -> tuple[list[int], list[int]]:
+        """Found blocks that take a sequence further than those it holds, and blocks of its own
+        that it can then spare: the last ones, where they are not full."""
+        num_full = held_tokens // self.block_size
+        is_more = len(match) * self.block_size > held_tokens
+        return (match[num_full:], table[num_full:]) if is_more else ([], [])
+
+    def _admitted(
+        self,
+        outcome: Grant,
+        kept: dict[int, int],
+        cached_tokens: int = 0,
+        num_found: int = 0,
+        table: Sequence[int] = (),
+        account: PrefixAccount | None = None,
+    ) -> SequenceAdmitted:
         return SequenceAdmitted(
-            Grant.FULL,
+            outcome,
             cached_tokens,
+            num_found,
             frozen_ints(table),
-            preempted,
+            frozen_longs(kept),
+            frozen_ints(kept.values()),
             self.num_free,
             self.next_fence,
             account,
@@ -258,10 +289,6 @@ class BlockPool:
     def table(self, slot: int) -> tuple[int, ...]:
         return tuple(self._tables[slot])
 
-    @property
-    def _is_idle(self) -> bool:
-        return self.num_held == 0 and self.num_due == 0
-
     # Moves of single blocks
 
     def _settle(self, done: int) -> None:
@@ -308,14 +335,22 @@ class BlockPool:
         self._refs[block] += 1
 
     def _release(self, slot: int, fence: int) -> None:
+        self._drop(self._tables[slot], 0, fence)
+
+    def _cut(self, cuts: dict[int, int], fences: dict[int, int]) -> None:
+        """Take the tails of these slots, down to what each keeps."""
+        for slot, kept in cuts.items():
+            self._drop(self._tables[slot], kept, fences[slot])
+        self._settle(self._done)
+
+    def _drop(self, table: list[int], kept: int, fence: int) -> None:
         """In reverse, so that of one prefix the tail is reused before the head."""
-        table = self._tables[slot]
-        for block in reversed(table):
+        for block in reversed(table[kept:]):
             self._fences[block] = max(self._fences[block], fence)
             self._refs[block] -= 1
             if self._refs[block] == 0:
                 self._due.add(block, self._fences[block])
-        table.clear()
+        del table[kept:]
 
     # Decisions
 
@@ -354,27 +389,17 @@ class BlockPool:
         unheld = sum(self._refs[block] == 0 for block in found)
         return self.num_free - (unheld - due), self.num_due - due
 
-    def _make_room(self, ask: AdmitSequence, found: Sequence[int], need: int) -> Longs:
-        """Take victims of lower classes, but only if together they suffice."""
-        victims = list(zip(ask.victims.tolist(), ask.fences.tolist(), strict=True))
-        available = sum(self._left_after(found))
-        wanted = set(found)
-        gains = [self._gain(slot, wanted) for slot, _ in victims]
-        if available + sum(gains) < need:
-            return NO_LONGS
-        taken: list[int] = []
-        for (slot, fence), gain in zip(victims, gains, strict=True):
-            if available >= need and len(taken) >= ask.seats:
-                break
-            self._release(slot, fence)
-            taken.append(slot)
-            available += gain
-        self._settle(ask.done)
-        return frozen_longs(taken) if taken else NO_LONGS
-
-    def _gain(self, slot: int, keep: set[int]) -> int:
-        """Blocks that only this slot refers to, and that are not wanted themselves."""
-        return sum(self._refs[b] == 1 and b not in keep for b in self._tables[slot])
+    def _make_room(self, ask: AdmitSequence, found: list[int], need: int) -> dict[int, int]:
+        """Cut tails of victims, but only if together they suffice; what each of them keeps."""
+        lacking = need - sum(self._left_after(found))
+        if lacking <= 0:
+            return {}
+        victims = ask.victims.tolist()
+        cuts, gained = plan_cuts(victims, self._tables, self._refs, lacking, set(found))
+        if gained < lacking:
+            return {}
+        self._cut(cuts, dict(zip(victims, ask.fences.tolist(), strict=True)))
+        return cuts
 
     # Invariants
 
@@ -398,21 +423,3 @@ class BlockPool:
         self._pins.check()
         assert all(self._fences[block] > self._done for block in self._due), "a due block is free"
         self._index.check()
-
-
-class _Victims:
-    """The sequences that may give way, the least important first; read only as far as needed."""
-
-    def __init__(self, ask: ReserveBlocks) -> None:
-        self._ask = ask
-        self._next = 0
-        self.taken: list[int] = []
-
-    def take(self, rank: int) -> tuple[int, int] | None:
-        """The next victim that is strictly later than `rank`, as (slot, fence)."""
-        ask, i = self._ask, self._next
-        if i == len(ask.victims) or int(ask.victim_ranks[i]) <= rank:
-            return None
-        self._next += 1
-        self.taken.append(int(ask.victims[i]))
-        return int(ask.victims[i]), int(ask.fences[i])

@@ -55,9 +55,10 @@ class FullBlocks:
 class ReserveBlocks:
     """Running sequences want to grow; what they filled becomes findable with it.
 
-    Demands are parallel and in the order of importance; victims are parallel, the least important
-    first. A rank is a place in that one order. A victim serves only demands of lower rank, and
-    never one that was granted in the same message.
+    Demands are parallel and in the order of importance; victims, running or waiting, are parallel,
+    the least important first. A rank is a place in the order of those that run, and a victim
+    serves only demands of lower rank. Who waits ranks behind everybody: its blocks serve any
+    demand, though not before those of less important victims.
     """
 
     posted: int
@@ -78,14 +79,18 @@ class BlocksReserved:
     outcomes: Ints  # Grant
     granted: Ints  # blocks, counted
     block_ids: Ints  # all granted blocks, in demand order
-    preempted: Longs  # slots that gave way: they hold no block any more
+    preempted: Longs  # slots that gave way, each the tail of its blocks
+    kept: Ints  # blocks that each of them still holds
     num_free: int  # blocks that can be given out now
     next_fence: int | None  # the earliest step whose completion frees something
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AdmitSequence:
-    """A waiting sequence asks to run: match its prefix and reserve its first chunk."""
+    """A waiting sequence asks to run: match its prefix and reserve its first chunk.
+
+    Who gave up only a tail still holds blocks, for the first `held_tokens` positions.
+    """
 
     posted: int
     done: int
@@ -93,20 +98,23 @@ class AdmitSequence:
     token_ids: Ints  # the confirmed tokens
     root: bytes  # what stands before the first block: only sequences of one root share blocks
     chunk: int  # tokens it may compute in its first step, beyond the prefix found
+    held_tokens: int  # positions whose KV is in blocks that the slot holds
+    is_alone: bool  # nobody runs
     promised: int  # blocks that admitted prefills will still need
-    seats: int  # victims that must go in any case, for the limit on running sequences
-    victims: Longs  # slots of strictly lower class, the least important first
+    victims: Longs  # slots, the least important first: of lower class, or later and waiting
     fences: Ints  # the last step that mentions each victim
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SequenceAdmitted:
-    """The answer to AdmitSequence; with REFUSED or LATER the slot holds nothing."""
+    """The answer to AdmitSequence; with REFUSED or LATER the slot holds what it held before."""
 
     outcome: Grant
-    cached_tokens: int  # positions whose KV was found
-    block_ids: Ints  # the block table: found blocks first, then new ones
+    cached_tokens: int  # positions whose KV is there: held, or found
+    num_found: int  # blocks that were found behind those it held
+    block_ids: Ints  # the block table: held and found blocks first, then new ones
     preempted: Longs
+    kept: Ints  # blocks that each of them still holds
     num_free: int
     next_fence: int | None
     account: PrefixAccount | None = None  # with FULL

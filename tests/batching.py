@@ -5,21 +5,20 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from stepahead.actors.batching import Batcher, BatchLimits
 from stepahead.gpu.device import DeviceFacts
 from stepahead.gpu.oracle import Oracle
 from stepahead.gpu.simulated import SimulatedDevice
 from stepahead.kvpool import BlockPool, prefix_root
 from stepahead.messages import (
-    NO_INTS,
-    NO_LONGS,
     Admitted,
     BlocksReserved,
     Ended,
     Generate,
     PinPrefix,
     PrefixEnd,
-    ReleaseBlocks,
     ReserveBlocks,
     RowFailed,
     SamplingParams,
@@ -253,8 +252,15 @@ class World:
                 self.ended[ended.serial] = ended
         self.pool.check()
         self.batcher.check()
+        self._check_tables()
         for blocks in self._mentioned:
             assert not any(map(self.pool.is_free, blocks)), "a step in flight touches a free block"
+
+    def _check_tables(self) -> None:
+        """The ledger and the pool agree on who holds how many blocks."""
+        ledger, told = self.batcher._ledger, self.batcher._blocks._released
+        for slot in set(range(self.limits.num_slots)) - set(told):
+            assert ledger.covered[slot] == len(self.pool.table(slot)) * BLOCK, f"slot {slot}"
 
     def _check_hit(self, request: Generate, cached_tokens: int) -> None:
         """What was found must have been said before, under the same salt."""
@@ -288,23 +294,18 @@ class World:
         ), "a difference from nothing that was said under this salt"
 
     def _watch_reservations(self) -> None:
-        """Rule 9: without its last victim a message would not have had blocks enough."""
+        """Rule 9: who gives way in a message gives no more than its demands can use."""
         reserve = self.pool.reserve
 
         def watched(ask: ReserveBlocks) -> BlocksReserved:
-            self.pool.release(ReleaseBlocks(ask.posted, ask.done, NO_LONGS, NO_INTS))
-            within_reach = self.pool.num_free + self.pool.num_due
-            gains = {slot: self._gain(slot) for slot in ask.victims.tolist()}
             answer = reserve(ask)
-            spared = [gains[slot] for slot in answer.preempted.tolist()[:-1]]
             if len(answer.preempted):
-                assert within_reach + sum(spared) < int(ask.wanted.sum()), "a victim for nothing"
+                stays = ~np.isin(ask.slots, answer.preempted)
+                unmet = int((ask.wanted - answer.granted)[stays].sum())
+                assert self.pool.num_free + len(self.pool._due) <= unmet, "a block for nothing"
             return answer
 
         self.pool.reserve = watched  # type: ignore[method-assign]  # it watches, and passes on
-
-    def _gain(self, slot: int) -> int:
-        return sum(self.pool._refs[block] == 1 for block in self.pool.table(slot))
 
     def answer(self, request: Generate) -> list[int]:
         """What an undisturbed run of the request says."""

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import stepahead.actors.batching.planner as planner_module
+from stepahead.actors.batching import Batcher
 from stepahead.actors.batching.block_client import BlockClient
 from stepahead.actors.batching.draft import Rows, StepDraft
 from stepahead.actors.batching.ledger import Ledger
@@ -103,8 +104,8 @@ def one_token_too_many_is_generated(patch: pytest.MonkeyPatch) -> None:
 def a_token_that_arrives_after_a_preemption_is_lost(patch: pytest.MonkeyPatch) -> None:
     preempt = Ledger.preempt
 
-    def forgetful(self: Ledger, slot: int) -> None:
-        preempt(self, slot)
+    def forgetful(self: Ledger, slot: int, kept_blocks: int) -> None:
+        preempt(self, slot, kept_blocks)
         self.valid_from[slot] = self.epoch[slot]
 
     patch.setattr(Ledger, "preempt", forgetful)
@@ -223,6 +224,39 @@ def written_positions_are_not_marked_by_epoch(patch: pytest.MonkeyPatch) -> None
         return result
 
     patch.setattr(Ledger, "_that_count", always)
+
+
+@fault
+def who_gave_up_a_tail_goes_on_behind_it(patch: pytest.MonkeyPatch) -> None:
+    preempt = Ledger.preempt
+
+    def partly(self: Ledger, slot: int, kept_blocks: int) -> None:
+        reach = min(self.scheduled[slot], self.confirmed[slot])
+        preempt(self, slot, kept_blocks)
+        self.scheduled[slot] = reach if kept_blocks else 0
+
+    patch.setattr(Ledger, "preempt", partly)
+
+
+@fault
+def what_is_held_outlives_the_step_that_was_to_write_it(patch: pytest.MonkeyPatch) -> None:
+    drop = Batcher._drop
+
+    def keep(self: Batcher, sequence: Sequence) -> None:
+        if self._roster.is_running(sequence):
+            drop(self, sequence)
+
+    patch.setattr(Batcher, "_drop", keep)
+
+
+@fault
+def who_ends_while_it_waits_keeps_its_blocks(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Roster, "holds_blocks", lambda self, sequence: self.is_running(sequence))
+
+
+@fault
+def what_those_who_wait_hold_is_out_of_reach(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Roster, "holders", lambda self: [])
 
 
 def live_many_lives(first: int) -> None:

@@ -39,8 +39,8 @@ class PoolUser:
         salt: bytes = b"",
         adapter: bytes = b"",
         chunk: int = 1_000,
+        held_tokens: int = 0,
         promised: int = 0,
-        seats: int = 0,
         victims: tuple[int, ...] = (),
         fences: tuple[int, ...] | None = None,
     ) -> SequenceAdmitted:
@@ -53,8 +53,9 @@ class PoolUser:
                 token_ids,
                 prefix_root(salt, adapter),
                 chunk,
+                held_tokens,
+                self.pool.num_held == 0,
                 promised,
-                seats,
                 frozen_longs(victims),
                 frozen_ints((0,) * len(victims) if fences is None else fences),
             )
@@ -62,8 +63,9 @@ class PoolUser:
         self.pool.check()
         return answer
 
-    def publish(self, slot: int, tokens: list[int], *, step: int = 0) -> None:
-        num_blocks = len(tokens) // SIZE
+    def publish(self, slot: int, tokens: list[int], *, first: int = 0, step: int = 0) -> None:
+        """Publish the full blocks of these tokens, from the one at place `first` on."""
+        num_blocks = len(tokens) // SIZE - first
         self.pool.publish(
             PublishBlocks(
                 self.posted,
@@ -71,8 +73,8 @@ class PoolUser:
                 FullBlocks(
                     step,
                     frozen_longs([slot] * num_blocks),
-                    frozen_ints(range(num_blocks)),
-                    frozen_ints(tokens[: num_blocks * SIZE]),
+                    frozen_ints(range(first, first + num_blocks)),
+                    frozen_ints(tokens[first * SIZE :][: num_blocks * SIZE]),
                 ),
             )
         )
@@ -277,6 +279,65 @@ def test_growth_takes_from_the_last_in_the_order() -> None:
     assert answer.preempted.tolist() == [2]
 
 
+def test_growth_takes_the_tails_it_needs_and_no_more() -> None:
+    """Rule 16."""
+    user = PoolUser(8)
+    user.admit(0, tokens(0, 4))
+    user.admit(1, tokens(10, 16))
+    table = user.admit(2, tokens(30, 12)).block_ids.tolist()
+
+    answer = user.grow([(0, 2, 0)], victims=[(2, 2, 0), (1, 1, 0)])
+
+    assert (answer.preempted.tolist(), answer.kept.tolist()) == ([2], [1])
+    assert user.pool.table(2) == (table[0],)
+    assert set(answer.block_ids.tolist()) == set(table[1:])
+    again = user.grow([(0, 2, 0)], victims=[(2, 2, 0), (1, 1, 0)])
+    assert (again.preempted.tolist(), again.kept.tolist()) == ([2, 1], [0, 3])
+
+
+def test_who_shares_all_its_blocks_is_spared_until_nobody_else_holds_them() -> None:
+    user = PoolUser(6)
+    user.admit(0, tokens(0, 4))
+    user.admit(1, tokens(10, 12))
+    user.publish(1, tokens(10, 12))
+    user.admit(2, tokens(10, 9))
+    user.admit(3, tokens(40, 4))
+
+    first = user.grow([(0, 2, 0)], victims=[(3, 3, 0), (2, 2, 0), (1, 1, 0)])
+
+    assert (first.preempted.tolist(), first.kept.tolist()) == ([3, 2], [0, 2])
+    second = user.grow([(0, 2, 0)], victims=[(2, 2, 0), (1, 1, 0)])
+    assert dict(zip(second.preempted.tolist(), second.kept.tolist(), strict=True)) == {1: 1, 2: 1}
+
+
+def test_a_tail_that_was_dropped_is_found_again() -> None:
+    user = PoolUser(6)
+    user.admit(0, tokens(0, 4))
+    whole = user.admit(1, tokens(10, 17)).block_ids.tolist()
+    user.publish(1, tokens(10, 16))
+    cut = user.grow([(0, 2, 0)], victims=[(1, 1, 0)])
+    assert (cut.preempted.tolist(), cut.kept.tolist()) == ([1], [3])
+    user.release(0)
+
+    answer = user.admit(1, tokens(10, 17), held_tokens=12)
+
+    assert (answer.cached_tokens, answer.num_found) == (12, 0)  # it was the tail that others took
+    assert answer.block_ids.tolist()[:3] == whole[:3]
+
+
+def test_what_is_found_beyond_the_held_blocks_takes_the_place_of_the_last_one() -> None:
+    user = PoolUser(8)
+    first = user.admit(0, tokens(0, 17)).block_ids.tolist()
+    user.publish(0, tokens(0, 16))
+    user.admit(1, tokens(0, 6))  # it holds a full block and half of one
+
+    answer = user.admit(1, tokens(0, 17), held_tokens=6)
+
+    assert answer.cached_tokens == 16
+    assert answer.num_found == 3
+    assert answer.block_ids.tolist()[1:4] == first[1:4]
+
+
 def test_growth_never_takes_from_an_earlier_one() -> None:
     user = PoolUser(2)
     user.admit(0, tokens(0, 4))
@@ -397,13 +458,6 @@ def test_admission_behind_fenced_victims_comes_later_and_holds_nothing() -> None
     assert user.admit(1, tokens(10, 8)).outcome == Grant.FULL
 
 
-def test_a_seat_is_taken_though_there_are_blocks_enough() -> None:
-    user = PoolUser(8)
-    user.admit(0, tokens(0, 4))
-
-    assert user.admit(1, tokens(10, 4), seats=1, victims=(0,)).preempted.tolist() == [0]
-
-
 def test_blocks_that_a_victim_shares_are_no_gain() -> None:
     user = PoolUser(4)
     user.admit(0, tokens(0, 9))
@@ -475,6 +529,8 @@ def test_random_operations_keep_every_invariant(seed: int) -> None:
     user = PoolUser(rng.choice([6, 12, 30]), watermark=rng.choice([0, 1]))
     families = [tokens(100 * i, 20) for i in range(3)]
     held: dict[int, list[int]] = {}
+    waiting: dict[int, list[int]] = {}  # they gave up a tail, if not everything
+    published = [0] * 8  # blocks of each slot
     for _ in range(200):
         user.posted += rng.randrange(2)
         if rng.random() < 0.4:
@@ -484,17 +540,32 @@ def test_random_operations_keep_every_invariant(seed: int) -> None:
             user.release(slot, fence=rng.randint(max(user.posted - 3, 0), user.posted))
             del held[slot]
         elif slot in held:
-            user.publish(slot, held[slot][: len(user.pool.table(slot)) * SIZE], step=user.posted)
+            covered = held[slot][: len(user.pool.table(slot)) * SIZE]
+            user.publish(slot, covered, first=published[slot], step=user.posted)
+            published[slot] = len(covered) // SIZE
         elif slot not in held:
             prompt = rng.choice(families)[: rng.randint(1, 20)]
-            victims = tuple(held)[: rng.randrange(3)]
-            answer = user.admit(slot, prompt, victims=victims, fences=(user.posted,) * len(victims))
-            for victim in answer.preempted.tolist():
-                del held[victim]
+            prompt = waiting.get(slot, prompt)
+            held_tokens = len(user.pool.table(slot)) * SIZE
+            victims = tuple(victim for victim in held if victim != slot)[: rng.randrange(3)]
+            answer = user.admit(
+                slot,
+                prompt,
+                held_tokens=held_tokens,
+                victims=victims,
+                fences=(user.posted,) * len(victims),
+            )
+            assert answer.cached_tokens >= held_tokens or answer.outcome != Grant.FULL
+            for victim, kept in zip(answer.preempted.tolist(), answer.kept.tolist(), strict=True):
+                waiting[victim] = held.pop(victim)
+                published[victim] = min(published[victim], kept)
             if answer.outcome == Grant.FULL:
+                if answer.num_found or not held_tokens:
+                    published[slot] = answer.cached_tokens // SIZE
+                waiting.pop(slot, None)
                 held[slot] = prompt
 
-    for slot in held:
+    for slot in (*held, *waiting):
         user.release(slot, fence=user.posted)
     user.settle(user.posted)
 

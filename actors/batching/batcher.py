@@ -7,12 +7,11 @@ numbers are those of docs/rules.md.
 
 import heapq
 
-import numpy as np
-
 from ...messages import (
     Ended,
     FinishReason,
     Generate,
+    Ints,
     Preempted,
     RowFailed,
     StepDone,
@@ -30,6 +29,7 @@ from .report import Report
 from .roster import Roster
 from .sequence import Sequence
 from .steps import StepsInFlight
+from .victims import Victims
 
 
 class Batcher:
@@ -47,7 +47,8 @@ class Batcher:
         self.is_paused = False
         self._next_tick_ns = 0  # when the pool is next told the time, if content can expire
         self._doomed = 0  # steps up to this one were in flight when one of them failed
-        self._blocks = BlockClient(pool, self.steps, self._ledger)
+        victims = Victims(self._ledger, self._roster)
+        self._blocks = BlockClient(pool, self.steps, self._ledger, victims)
         publisher = Publisher(self._ledger, limits.block_size, self._blocks)
         self._publisher = publisher if limits.prefix_caching else None
         self._planner = Planner(
@@ -56,6 +57,7 @@ class Batcher:
             self._roster,
             self._blocks,
             self._publisher,
+            victims,
             steps=self.steps,
             report=self._report,
         )
@@ -138,7 +140,8 @@ class Batcher:
 
     def fail(self, result: StepFailed) -> bool:
         """A step gave nothing: all sequences in flight start again, or fail when it happens too
-        often. What steps in flight after it still bring does not count (rule 18).
+        often; who waits already loses what it holds. What steps in flight after it still bring
+        does not count (rule 18).
 
         False says that it failed only because of an earlier one.
         """
@@ -147,11 +150,12 @@ class Batcher:
         if plan.step <= self._doomed:
             return False  # its sequences were dealt with when the first one failed
         self._doomed = self.steps.posted
-        in_flight = [plan.slots, *(later.slots for later in self.steps)]
-        for slot in np.unique(np.concatenate(in_flight)).tolist():
-            sequence = self._ledger.sequences[slot]
-            if sequence is not None and self._roster.is_running(sequence):
+        for slot in self._held_since(self._ledger.last_step, plan.step):
+            sequence = self._roster.at(slot)
+            if self._roster.is_running(sequence):
                 self._retry(sequence, result.error)
+            else:
+                self._drop(sequence)
         return True
 
     def take_report(self) -> TokensReady | None:
@@ -166,9 +170,17 @@ class Batcher:
             if plan.epochs[failed.row] >= self._ledger.valid_from[slot]:
                 serial = self._roster.at(slot).request.serial
                 self._end(serial, FinishReason.ERROR, error=failed.error)
-        for slot in self._roster.running.slots.tolist():
-            if self._ledger.hit_step[slot] >= plan.step:
-                self._start_again(self._roster.at(slot))
+        for slot in self._held_since(self._ledger.hit_step, plan.step):
+            sequence = self._roster.at(slot)
+            if self._roster.is_running(sequence):
+                self._start_again(sequence)
+            else:
+                self._drop(sequence)
+
+    def _held_since(self, steps: Ints, step: int) -> list[int]:
+        """The slots that hold blocks and whose entry in `steps` is not before `step`."""
+        slots: list[int] = ((steps >= step) & (self._ledger.covered > 0)).nonzero()[0].tolist()
+        return slots
 
     def _retry(self, sequence: Sequence, error: str) -> None:
         sequence.failed_steps += 1
@@ -178,12 +190,17 @@ class Batcher:
         self._start_again(sequence)
 
     def _start_again(self, sequence: Sequence) -> None:
-        """Results in flight do not count; it waits in its place and is computed afresh."""
+        """It waits in its place and is computed afresh."""
+        self._drop(sequence)
+        self._roster.preempt(sequence)
+        self._report.add(Preempted(sequence.request.serial))
+
+    def _drop(self, sequence: Sequence) -> None:
+        """Results in flight do not count, and nothing of its KV is kept."""
         assert sequence.slot is not None
         self._blocks.release(sequence.slot)
-        self._roster.preempt(sequence)
+        self._ledger.preempt(sequence.slot, kept_blocks=0)
         self._ledger.void(sequence.slot)
-        self._report.add(Preempted(sequence.request.serial))
 
     def _age(self, now_ns: int) -> None:
         """Waiting long enough raises a sequence by one class (rule 13)."""
@@ -209,7 +226,7 @@ class Batcher:
         if sequence is None:
             return
         self._report.add(Ended(serial, reason, stop_token_id, error))
-        if self._roster.is_running(sequence):
+        if self._roster.holds_blocks(sequence):
             assert sequence.slot is not None
             if self._publisher is not None and reason is not FinishReason.ERROR:
                 slots = frozen_longs((sequence.slot,))
@@ -237,5 +254,5 @@ class Batcher:
         return len(self._roster.waiting)
 
     def check(self) -> None:
-        """Assert the ledger's invariants (rules 4, 6 and 7)."""
-        self._ledger.check(self.steps.done, self.steps)
+        """Assert the ledger's invariants (rules 4, 6, 7 and 16)."""
+        self._ledger.check(self.steps.done, self.steps, self._roster.running.slots)

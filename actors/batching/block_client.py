@@ -24,6 +24,7 @@ from ...messages import (
 )
 from .ledger import Ledger
 from .steps import StepsInFlight
+from .victims import Victims
 
 
 class PoolPort(Protocol):
@@ -48,10 +49,13 @@ PoolState: TypeAlias = BlocksReserved | SequenceAdmitted | BlocksSettled
 class BlockClient:
     """Stamps every question with the steps posted and done, and batches releases."""
 
-    def __init__(self, pool: PoolPort, steps: StepsInFlight, ledger: Ledger) -> None:
+    def __init__(
+        self, pool: PoolPort, steps: StepsInFlight, ledger: Ledger, victims: Victims
+    ) -> None:
         self._pool = pool
         self._steps = steps
         self._ledger = ledger
+        self._victims = victims
         self._released: list[int] = []  # slots the pool has not been told of yet
         self._next_fence: int | None = None
         self.num_free = 0  # what the pool said last; only our own questions can lower it
@@ -74,15 +78,11 @@ class BlockClient:
     def reserve(
         self, full: FullBlocks | None, slots: Longs, wanted: Ints, ranks: Longs, order: Longs
     ) -> BlocksReserved:
-        """Grow rows at these ranks of `order`; those later in the order may give way. What is
-        `full` is published with it."""
+        """Grow rows at these ranks of `order`; later ones, and those that wait, may give way. What
+        is `full` is published with it."""
         victims = victim_ranks = NO_LONGS
         if np.add.reduce(wanted) > self.num_free:
-            # Who gave way earlier in this turn has nothing left to give.
-            holds = self._ledger.covered[order] > 0
-            later = holds.nonzero()[0][::-1]
-            victim_ranks = seal(later[later > ranks[0]])
-            victims = seal(order[victim_ranks])
+            victims, victim_ranks = self._victims.of_growth(order, int(ranks[0]))
         answer = self._pool.reserve(
             ReserveBlocks(
                 self._steps.posted,
@@ -106,8 +106,9 @@ class BlockClient:
         root: bytes,
         *,
         chunk: int,
+        held_tokens: int,
+        is_alone: bool,
         promised: int,
-        seats: int,
         victims: Longs,
     ) -> SequenceAdmitted:
         """Ask for a waiting sequence's prefix and first chunk."""
@@ -120,8 +121,9 @@ class BlockClient:
                 token_ids,
                 root,
                 chunk,
+                held_tokens,
+                is_alone,
                 promised,
-                seats,
                 victims,
                 fences,
             )

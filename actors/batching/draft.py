@@ -6,7 +6,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...messages import NO_INTS, NO_LONGS, Ints, Longs, RowState, StepPlan, seal
+from ...messages import NO_INTS, NO_LONGS, Bools, Ints, Longs, RowState, StepPlan, seal
 from .ledger import Ledger
 
 T = TypeVar("T", bound=np.generic)
@@ -34,6 +34,10 @@ class StepDraft:
     new_rows: list[RowState] = field(default_factory=list)
     _rows: list[Rows] = field(default_factory=list)
     _blocks: list[tuple[Longs, Ints, Ints]] = field(default_factory=list)
+
+    def is_preempted(self, slots: Longs) -> Bools:
+        """Which of these slots gave way in this turn."""
+        return np.isin(slots, list(self.preempted))
 
     def add_rows(self, ledger: Ledger, rows: Rows, num_tokens: int) -> None:
         """Rows that compute `num_tokens` positions: the ledger's `scheduled` moves up."""

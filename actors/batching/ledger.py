@@ -27,6 +27,7 @@ class Ledger:
             return np.zeros(num_slots, dtype=np.int32)
 
         self.num_slots = num_slots
+        self.block_size = block_size
         self._width = -(-max_model_len // block_size) * block_size
         self.tokens = np.zeros((num_slots, self._width), dtype=np.int32)
         self._flat_tokens = self.tokens.reshape(-1)
@@ -91,16 +92,25 @@ class Ledger:
         self.vacate(sequence.slot)
         sequence.slot = None
 
-    def place(self, slot: int, cached_tokens: int, num_blocks: int, block_size: int) -> None:
-        """The slot's sequence goes on from `cached_tokens`, with `num_blocks` blocks."""
-        self.scheduled[slot] = cached_tokens
-        self.covered[slot] = num_blocks * block_size
-        self.published[slot] = cached_tokens // block_size
+    def place(self, slot: int, cached_tokens: int, num_blocks: int) -> None:
+        """The slot's sequence goes on from `cached_tokens`, with `num_blocks` blocks.
 
-    def preempt(self, slot: int) -> None:
-        """Back to position 0; results in flight still count, for their tokens are right."""
+        What it held before is written, since nothing in flight mentions it any more.
+        """
+        self.written[slot] = self.scheduled[slot]
+        self.scheduled[slot] = cached_tokens
+        self.covered[slot] = num_blocks * self.block_size
+
+    def preempt(self, slot: int, kept_blocks: int) -> None:
+        """Back to where the first blocks end, or to what is confirmed; results in flight still
+        count, for their tokens are right."""
+        reach = min(int(self.confirmed[slot]), int(self.scheduled[slot]))
+        position = min(reach, kept_blocks * self.block_size)
         self._begin_epoch(slot)
-        self._start_over(slot)
+        self.scheduled[slot] = position
+        self.written[slot] = min(int(self.written[slot]), position)
+        self.covered[slot] = kept_blocks * self.block_size
+        self.published[slot] = min(int(self.published[slot]), position // self.block_size)
 
     def void(self, slot: int) -> None:
         """Results in flight do not count any more."""
@@ -187,20 +197,23 @@ class Ledger:
 
     # Invariants
 
-    def check(self, done: int, in_flight: Iterable[StepPlan]) -> None:
-        """Assert rules 4, 6 and 7 for every slot."""
+    def check(self, done: int, in_flight: Iterable[StepPlan], running: Longs) -> None:
+        """Assert rules 4, 6, 7 and 16 for every slot, of which some run."""
+        runs = np.zeros(self.num_slots, dtype=np.bool_)
+        runs[running] = True
         sampling = np.zeros(self.num_slots, dtype=np.int32)
         mentioned = np.zeros(self.num_slots, dtype=np.int32)
         for plan in in_flight:
             current = plan.epochs == self.epoch[plan.slots]
             np.add.at(sampling, plan.slots[plan.samples & current], 1)
             mentioned[plan.slots] = plan.step
-            assert current[self.covered[plan.slots] > 0].all(), "runs beside a former epoch"
-        runs = self.covered > 0
+            assert current[runs[plan.slots]].all(), "runs beside a former epoch"
         derived = np.maximum(self.scheduled - self.confirmed + 1, 0)
         assert (derived[runs] == sampling[runs]).all(), "placeholders differ from rows in flight"
         assert (self.written <= self.scheduled).all(), "more is written than scheduled"
-        assert (self.scheduled[runs] <= self.covered[runs]).all(), "KV beyond the blocks"
+        assert (self.scheduled <= self.covered).all(), "KV beyond the blocks"
+        assert (self.scheduled <= self.confirmed)[~runs].all(), "held KV of unknown tokens"
+        assert (self.covered[runs] > 0).all(), "a sequence runs without blocks"
         assert (self.confirmed + derived <= self.end)[runs].all(), "a token past the end"
         assert (mentioned <= self.last_step).all(), "a fence is behind a step in flight"
         for fence, slot in self._free:

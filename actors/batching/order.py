@@ -30,6 +30,10 @@ class RunningOrder:
         """The priority of each, parallel to `slots` and replaced like it."""
         return self._classes
 
+    def __contains__(self, sequence: Sequence) -> bool:
+        place = bisect_left(self._orders, sequence.order)
+        return self._orders[place : place + 1] == [sequence.order]
+
     def add(self, sequence: Sequence) -> None:
         assert sequence.slot is not None
         place = bisect_left(self._orders, sequence.order)

@@ -29,6 +29,7 @@ from .report import Report
 from .roster import Roster
 from .sequence import Sequence
 from .steps import StepsInFlight
+from .victims import Victims
 
 SOON = 4  # positions in which a row will need its next block
 ONE = np.array(1, dtype=np.int32)  # numpy adds an array to an array at half the cost
@@ -44,6 +45,7 @@ class Planner:
         roster: Roster,
         blocks: BlockClient,
         publisher: Publisher | None,
+        victims: Victims,
         *,
         steps: StepsInFlight,
         report: Report,
@@ -53,6 +55,7 @@ class Planner:
         self._roster = roster
         self._blocks = blocks
         self._publisher = publisher
+        self._victims = victims
         self._steps = steps
         self._report = report
 
@@ -100,11 +103,13 @@ class Planner:
             return
         slots = order[start:end]
         rows = ledger.gather(slots)
-        starts, confirmed, covered, limits, epochs = rows
-        ends, num_tokens = self._reach(draft, starts, confirmed, covered, limits)
+        starts, confirmed, covered, _, epochs = rows
+        ends, num_tokens = self._reach(draft, slots, rows)
         if np.count_nonzero(ends > covered):
             self._grow(draft, order, start, rows, ends)
             granted = np.minimum(ends, ledger.covered[slots])
+            if draft.preempted:
+                granted[draft.is_preempted(slots)] = 0
             if np.count_nonzero(granted < ends):
                 ends = granted
                 num_tokens = int(np.add.reduce(ends - starts, where=ends > starts))
@@ -115,16 +120,15 @@ class Planner:
         if num_tokens:
             self._add_rows(draft, Rows(slots, epochs, starts, ends, confirmed), num_tokens)
 
-    def _reach(
-        self, draft: StepDraft, starts: Ints, confirmed: Ints, covered: Ints, limits: Ints
-    ) -> tuple[Ints, int]:
+    def _reach(self, draft: StepDraft, slots: Longs, rows: Ints) -> tuple[Ints, int]:
         """How far each row would advance, blocks aside, and how many positions that is in all."""
+        starts, confirmed, _, limits, _ = rows
         following: Ints = starts + ONE
         # Enough is on its way: confirmed tokens and placeholders reach the end (no token is ever
-        # sampled past max_tokens or the context). A preempted sequence has no blocks.
+        # sampled past max_tokens or the context).
         rests = following >= limits
         if draft.preempted:
-            rests |= covered == 0
+            rests |= draft.is_preempted(slots)
         num_resting = int(np.count_nonzero(rests))
         ends: Ints = np.where(rests, starts, following) if num_resting else following
         behind = confirmed > following
@@ -159,8 +163,7 @@ class Planner:
             full = self._publisher.take_full(slots, reach, self._steps.posted)
         slots, indices = slots[short], covered[short] // size
         answer = self._blocks.reserve(full, slots, wanted, short + start, order)
-        for slot in answer.preempted.tolist():
-            self._preempt(draft, slot)
+        self._give_way(draft, answer.preempted, answer.kept)
         if not len(answer.block_ids) == len(slots) == np.add.reduce(wanted):  # not one for each
             granted = answer.granted
             slots, indices = slots.repeat(granted), indices.repeat(granted)
@@ -171,10 +174,24 @@ class Planner:
             draft.add_blocks(seal(slots), seal(indices), answer.block_ids)
             ledger.covered[slots] = (indices + ONE) * size
 
-    def _preempt(self, draft: StepDraft, slot: int) -> None:
+    def _give_way(self, draft: StepDraft, slots: Longs, kept: Ints) -> None:
+        """The pool has cut the tails of these slots' blocks. Who has lost only a block that it was
+        given early runs on."""
+        size = self._limits.block_size
+        for slot, kept_blocks in zip(slots.tolist(), kept.tolist(), strict=True):
+            is_running = self._roster.is_running(self._roster.at(slot))
+            if is_running and self._ledger.scheduled[slot] <= kept_blocks * size:
+                self._ledger.covered[slot] = kept_blocks * size
+            else:
+                self._preempt(draft, slot, kept_blocks)
+
+    def _preempt(self, draft: StepDraft, slot: int, kept_blocks: int) -> None:
+        """Its sequence goes back to what it keeps; it waits, if it did not wait already."""
         sequence = self._roster.at(slot)
-        self._roster.preempt(sequence)
-        self._report.add(Preempted(sequence.request.serial))
+        self._ledger.preempt(slot, kept_blocks)
+        if self._roster.is_running(sequence):
+            self._roster.preempt(sequence)
+            self._report.add(Preempted(sequence.request.serial))
         draft.preempted.add(slot)
         draft.promised = None
 
@@ -194,7 +211,7 @@ class Planner:
         """
         ledger = self._ledger
         slot = self._slot_for(draft, sequence)
-        lesser = lesser[ledger.covered[lesser] > 0] if draft.preempted else lesser
+        lesser = lesser[~draft.is_preempted(lesser)] if draft.preempted else lesser
         seats = len(self._roster.running) + 1 - self._limits.max_num_seqs
         if slot is None or draft.budget <= 0 or seats > len(lesser):
             return None
@@ -207,16 +224,25 @@ class Planner:
             token_ids,
             prefix_root(sequence.request.cache_salt, sequence.request.adapter),
             chunk=chunk,
+            held_tokens=int(ledger.scheduled[slot]),
+            is_alone=len(self._roster.running) == 0,
             promised=self._promised_blocks(draft),
-            seats=max(seats, 0),
-            victims=seal(lesser[::-1].copy()),
+            victims=self._victims.of_admission(sequence, lesser),
         )
-        for victim in answer.preempted.tolist():
-            self._preempt(draft, victim)
+        self._give_way(draft, answer.preempted, answer.kept)
         if answer.outcome == Grant.FULL:
+            self._free_a_seat(draft, lesser)
             self._start(draft, sequence, slot, token_ids, answer, chunk)
             self._note_first_admission(sequence, answer, now_ns)
         return answer.outcome
+
+    def _free_a_seat(self, draft: StepDraft, lesser: Longs) -> None:
+        """Where all are taken, somebody less important gets up, and keeps its blocks."""
+        while len(self._roster.running) >= self._limits.max_num_seqs:
+            slot, lesser = int(lesser[-1]), lesser[:-1]
+            if slot not in draft.preempted:
+                num_blocks = int(self._ledger.covered[slot]) // self._limits.block_size
+                self._preempt(draft, slot, kept_blocks=num_blocks)
 
     def _start(
         self,
@@ -227,13 +253,14 @@ class Planner:
         answer: SequenceAdmitted,
         chunk: int,
     ) -> None:
-        """The sequence has its blocks: it runs from what was found of its prefix."""
+        """The sequence has its blocks: it runs from what is there of its KV."""
         ledger, cached_tokens = self._ledger, answer.cached_tokens
         if sequence.slot is None:
             ledger.assign(slot, sequence)
-        ledger.place(slot, cached_tokens, len(answer.block_ids), self._limits.block_size)
-        if cached_tokens:
+        ledger.place(slot, cached_tokens, len(answer.block_ids))
+        if answer.num_found:
             ledger.hit_step[slot] = draft.step
+            ledger.published[slot] = cached_tokens // self._limits.block_size
         self._roster.run(sequence)
         draft.promised = None
         draft.new_rows.append(self._row_state(sequence, slot, token_ids, answer.block_ids))
@@ -263,20 +290,28 @@ class Planner:
             return sequence.slot if ledger.last_step[sequence.slot] <= done else None
         slot = ledger.free_slot(done)
         if slot is None:
-            self._take_slot_of_last_waiting(draft)
+            self._take_slot_after(draft, sequence)
             slot = ledger.free_slot(done)
         return slot
 
-    def _take_slot_of_last_waiting(self, draft: StepDraft) -> None:
-        """Preempted sequences keep their slots, but not when a more important one needs it. A slot
-        that was in this turn's order is not given away in this turn."""
-        for waiting in reversed(self._roster.waiting):
-            slot = waiting.slot
-            if slot is None or slot in draft.preempted:
-                continue
-            if self._ledger.last_step[slot] <= self._steps.done:
-                self._ledger.detach(waiting)
-                return
+    def _take_slot_after(self, draft: StepDraft, sequence: Sequence) -> None:
+        """Who waits after a more important sequence gives up its slot, those first that hold no
+        blocks. A slot that was in this turn's order is not given away in this turn."""
+        later = [
+            waiting
+            for waiting in reversed(self._roster.waiting)
+            if waiting.slot is not None
+            and waiting.slot not in draft.preempted
+            and waiting.order > sequence.order
+            and self._ledger.last_step[waiting.slot] <= self._steps.done
+        ]
+        if later:
+            least = min(later, key=self._roster.holds_blocks)
+            if self._roster.holds_blocks(least):
+                assert least.slot is not None
+                self._blocks.release(least.slot)
+                self._blocks.tell()
+            self._ledger.detach(least)
 
     def _first_chunk(self, draft: StepDraft, num_tokens: int) -> int:
         threshold = self._limits.long_prefill_token_threshold

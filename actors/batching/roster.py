@@ -8,7 +8,7 @@ from .sequence import Sequence
 
 
 class Roster:
-    """Owns the sequences; a sequence runs iff its slot has blocks."""
+    """Owns the sequences. One that waits may still hold the first of its blocks (rule 16)."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -36,7 +36,17 @@ class Roster:
         return sequence
 
     def is_running(self, sequence: Sequence) -> bool:
+        return sequence in self.running
+
+    def holds_blocks(self, sequence: Sequence) -> bool:
         return sequence.slot is not None and bool(self._ledger.covered[sequence.slot])
+
+    def holders(self) -> list[Sequence]:
+        """The sequences that wait and hold blocks, the most important first."""
+        holds = self._ledger.covered > 0
+        holds[self.running.slots] = False
+        holders = [self.at(slot) for slot in holds.nonzero()[0].tolist()]
+        return sorted(holders, key=lambda sequence: sequence.order)
 
     def add(self, sequence: Sequence) -> None:
         """A new sequence waits."""
@@ -50,10 +60,8 @@ class Roster:
 
     def preempt(self, sequence: Sequence) -> None:
         """A running sequence waits again, in its old place; it keeps its slot (rule 6)."""
-        assert sequence.slot is not None
         self.preemptions += 1
         sequence.preemptions += 1
-        self._ledger.preempt(sequence.slot)
         self.running.remove(sequence)
         self.waiting.add(sequence)
 

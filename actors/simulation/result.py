@@ -25,6 +25,7 @@ class SimulationResult:
     inter_token_s: Spread
     latency_s: Spread  # from the arrival to the last token
     preemptions: int
+    computed_tokens: int  # positions, those computed again after a preemption included
     cache_hit_tokens: int  # found when a request was first admitted
     num_blocks: int
     max_model_len: int

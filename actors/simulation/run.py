@@ -200,6 +200,7 @@ class _Run:
             inter_token_s=times.gaps.spread(),
             latency_s=Spread.of((times.last - times.arrived)[ended]),
             preemptions=times.preemptions,
+            computed_tokens=self._device.computed_tokens,
             cache_hit_tokens=times.cached_tokens,
             num_blocks=self._facts.num_blocks,
             max_model_len=self._facts.max_model_len,
