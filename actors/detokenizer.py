@@ -1,6 +1,7 @@
 """The Detokenizer actor: text, stop strings, the final reason and usage of every request."""
 
 import asyncio
+import time
 from collections import deque
 from typing import TypeAlias
 
@@ -13,7 +14,7 @@ from .text.tokenizer import Tokenizer
 
 DetokenizerMessage: TypeAlias = Generate | TokensReady
 
-SLICE = 32  # tokens that are shown before others have their turn
+SLICE = 16  # requests that are shown something before others have their turn
 
 
 class Detokenizer(Actor[DetokenizerMessage]):
@@ -39,7 +40,6 @@ class Detokenizer(Actor[DetokenizerMessage]):
         self._scheduler = scheduler
         self._finished = finished
         self._live: dict[int, LiveOutput] = {}
-
         self._news: deque[LiveOutput] = deque()  # those with something to show, in turn
 
     async def attend(self) -> None:
@@ -47,6 +47,7 @@ class Detokenizer(Actor[DetokenizerMessage]):
         await super().attend()
         while self._news:
             await asyncio.sleep(0)
+            _let_threads_run()
             arrived = self._mailbox.drain()
             if arrived is None:
                 self._show_slice()
@@ -84,11 +85,8 @@ class Detokenizer(Actor[DetokenizerMessage]):
                 output.end(ended, time_ns)
 
     def _show_slice(self) -> None:
-        tokens = 0
-        while self._news and tokens < SLICE:
-            live = self._news.popleft()
-            tokens += max(len(live.token_ids), 1)
-            self._show(live)
+        for _ in range(min(SLICE, len(self._news))):
+            self._show(self._news.popleft())
 
     def _show(self, live: LiveOutput) -> None:
         serial, delta = live.request.serial, live.take()
@@ -98,3 +96,10 @@ class Detokenizer(Actor[DetokenizerMessage]):
             if live.ended is None:  # the Scheduler does not know yet
                 self._scheduler(StopMatched(serial))
             self._finished(live.finished(delta))
+
+
+def _let_threads_run() -> None:
+    """A device's thread needs the interpreter for a moment to hand over a result. While this
+    thread is busy, it gets it only if this one sleeps: what is let go of without sleeping is taken
+    back before the other wakes."""
+    time.sleep(1e-6)

@@ -5,7 +5,6 @@ between two of them. One step in flight shows what planning ahead hides.
 """
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -35,7 +34,9 @@ async def measure(
         max_num_batched_tokens=running * (PROMPT + BLOCK_SIZE),  # prefill is one step
         steps_in_flight=steps_in_flight,
     )
-    device = PacedDevice(_facts(running, num_tokens), step_s, _poster())
+    device = PacedDevice(
+        _facts(running, num_tokens), step_s, asyncio.get_running_loop().call_soon_threadsafe
+    )
     backend = Backend(device, ToyTokenizer(), SamplingParams())
     async with Engine(config, backend=backend) as engine:
         deltas = await asyncio.gather(
@@ -49,6 +50,7 @@ async def measure(
         "steps_in_flight": steps_in_flight,
         "idle_percent": round(100 * idle_s / (idle_s + len(gaps) * step_s), 2),
         "gap_us_mean": round(float(gaps.mean()) * 1e6, 1),
+        "gap_us_p50": round(float(np.percentile(gaps, 50)) * 1e6, 1),
         "gap_us_p99": round(float(np.percentile(gaps, 99)) * 1e6, 1),
         "tokens_per_delta": round(running * num_tokens / sum(deltas), 2),
     }
@@ -66,15 +68,6 @@ def _facts(running: int, num_tokens: int) -> DeviceFacts:
         num_blocks=running * (-(-max_model_len // BLOCK_SIZE) + 1),
         eos_token_ids=frozenset(),
     )
-
-
-def _poster() -> Callable[[Callable[[], None]], None]:
-    loop = asyncio.get_running_loop()
-
-    def post(call: Callable[[], None]) -> None:
-        loop.call_soon_threadsafe(call)
-
-    return post
 
 
 async def _read(engine: Engine, serial: int, num_tokens: int) -> int:

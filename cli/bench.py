@@ -1,11 +1,12 @@
 """`engine-cli bench`: how fast the engine is here, measured and not promised."""
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Literal, get_args
 
 import click
 
 from ..actors.config import EngineConfig
+from .bench_host import HOST_BENCHES
 from .options import EngineOptions, engine_options
 from .output import write, write_json
 from .render import table
@@ -14,14 +15,12 @@ from .runner import progress, run, running_engine
 if TYPE_CHECKING:
     from ..actors.engine import Engine
 
-SIZES = (8, 64, 256, 1024)
-CONTROL_STEPS = 256
-What = Literal["single", "batch", "control-plane"]
+What = Literal["single", "batch", "control-plane", "request", "overlap"]
 Line = Mapping[str, object]
 
 
 @click.command(short_help="Measure tokens per second on this machine.")
-@click.argument("what", required=False, type=click.Choice(["single", "batch", "control-plane"]))
+@click.argument("what", required=False, type=click.Choice(get_args(What)))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per measurement.")
 @click.option("--runs", default=3, type=click.IntRange(1), show_default=True, metavar="N")
 @click.option("--requests", default=64, type=click.IntRange(1), show_default=True, metavar="N")
@@ -39,14 +38,20 @@ def bench(
     against: str | None,
     engine: EngineOptions,
 ) -> None:
-    """Measure a single stream and a batch, or the CPU time of planning (control-plane).
+    """Measure a single stream and a batch on the model, with a warm-up and several runs; median
+    and range are shown. The others need no model:
 
-    Each measurement has a warm-up and several runs; median and range are shown.
+    \b
+    control-plane  CPU time of planning a step
+    request        CPU time of building a request; how late a very long one makes the event loop
+    overlap        how long a device waits for the host between two steps
     """
     show = write_json if as_json else _show
     config = engine.config()
-    if what == "control-plane":
-        for line in _control_plane():
+    if against is not None and what not in (None, "single"):
+        raise click.UsageError(f"--against compares the single stream, not {what}")
+    if what in HOST_BENCHES:
+        for line in HOST_BENCHES[what]():
             show(line)
     elif against is not None:
         from .bench_transformers import compare
@@ -92,15 +97,6 @@ async def _batch(engine: "Engine", runs: int, requests: int) -> Line:
             for n in range(runs + 1)
         ]
     return {**described("batch", engine.facts), "requests": requests, **summary(timed[1:])}
-
-
-def _control_plane() -> Iterator[Line]:
-    from ..actors.control_plane_bench import measure
-
-    for size in SIZES:
-        with progress(f"{size} running sequences"):
-            line = measure(running=size, steps=CONTROL_STEPS)
-        yield line
 
 
 def _show(line: Line) -> None:

@@ -1,12 +1,13 @@
 """Runs a command's coroutine, and an engine under it."""
 
 import asyncio
+import gc
 import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ..actors.config import EngineConfig
 from .mistake import INTERRUPTED, Interrupted
@@ -16,24 +17,27 @@ if TYPE_CHECKING:
     from ..actors.engine import Engine
 
 T = TypeVar("T")
+LoopFactory: TypeAlias = Callable[[], asyncio.AbstractEventLoop]
 
 
-def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run on uvloop where there is one. Ctrl-C cancels `main` and raises Interrupted."""
+def run(main: Coroutine[Any, Any, T], loop_factory: LoopFactory | None = None) -> T:
+    """Run, on uvloop where there is one. Ctrl-C cancels `main` and raises Interrupted."""
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=loop_factory or event_loops()[0][1]) as runner:
             return runner.run(main)
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # impatience must not end in a traceback
         raise Interrupted from None
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def event_loops() -> list[tuple[str, LoopFactory]]:
+    """The event loops there are here, the preferred one first."""
+    loops: list[tuple[str, LoopFactory]] = [("asyncio", asyncio.new_event_loop)]
     if sys.platform == "win32":
-        return None
+        return loops
     import uvloop
 
-    return uvloop.new_event_loop
+    return [("uvloop", uvloop.new_event_loop), *loops]
 
 
 @asynccontextmanager
@@ -45,6 +49,7 @@ async def running_engine(config: EngineConfig) -> AsyncIterator["Engine"]:
             from ..actors.engine import Engine
 
             engine = await stack.enter_async_context(Engine(config))
+        gc.freeze()  # the collector need not walk through libraries and weights again and again
         yield engine
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from ..messages import Ints, StepDone, StepPlan, seal
 from .device import DeviceFacts, StepAddress
 
-Post: TypeAlias = Callable[[Callable[[], None]], None]
+Post: TypeAlias = Callable[[Callable[[], None]], object]
 
 
 class PacedDevice:

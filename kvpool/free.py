@@ -1,6 +1,5 @@
 """Blocks nobody refers to: which is given out next, and which wait for a step."""
 
-import heapq
 import itertools
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -92,12 +91,15 @@ class FreeBlocks:
 
 
 class DueBlocks:
-    """Released blocks that a step in flight still mentions, by the step that frees them."""
+    """Released blocks that a step in flight still mentions, by the step that frees them.
+
+    There are as many fences as steps in flight, so blocks are kept in a row for each: a sequence
+    of a hundred thousand tokens lets go of thousands of blocks in one turn.
+    """
 
     def __init__(self) -> None:
         self._fence_of: dict[int, int] = {}
-        self._heap: list[tuple[int, int, int]] = []  # (fence, order, block), lazily purged
-        self._order = 0
+        self._rows: dict[int, list[int]] = {}  # by fence, in the order of release, lazily purged
 
     def __len__(self) -> int:
         return len(self._fence_of)
@@ -109,9 +111,12 @@ class DueBlocks:
         return iter(self._fence_of)
 
     def add(self, block: int, fence: int) -> None:
-        self._order += 1
         self._fence_of[block] = fence
-        heapq.heappush(self._heap, (fence, self._order, block))
+        row = self._rows.get(fence)
+        if row is None:
+            self._rows[fence] = [block]
+        else:
+            row.append(block)
 
     def take(self, block: int) -> None:
         """A due block was found by its content and is in use again."""
@@ -120,15 +125,23 @@ class DueBlocks:
     def pop_until(self, done: int) -> list[int]:
         """The blocks whose fence has passed, in the order of fence and release."""
         freed: list[int] = []
-        while self._heap and self._heap[0][0] <= done:
-            fence, _, block = heapq.heappop(self._heap)
-            if self._fence_of.get(block) == fence:
-                del self._fence_of[block]
-                freed.append(block)
+        fence_of = self._fence_of
+        for fence in sorted(self._rows):
+            if fence > done:
+                break
+            for block in self._rows.pop(fence):
+                if fence_of.get(block) == fence:  # not in use again, nor due later
+                    del fence_of[block]
+                    freed.append(block)
         return freed
 
     @property
     def next_fence(self) -> int | None:
-        while self._heap and self._fence_of.get(self._heap[0][2]) != self._heap[0][0]:
-            heapq.heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
+        for fence in sorted(self._rows):
+            row = self._rows[fence]
+            alive = next((i for i, b in enumerate(row) if self._fence_of.get(b) == fence), None)
+            if alive is not None:
+                del row[:alive]
+                return fence
+            del self._rows[fence]
+        return None
