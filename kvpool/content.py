@@ -28,8 +28,12 @@ def token_bytes(token_ids: Ints) -> bytes:
     return data
 
 
-def tokens_in_common(left: bytes, right: bytes) -> int:
-    """How many tokens two different blocks begin with alike."""
-    if left[:TOKEN_BYTES] != right[:TOKEN_BYTES]:
-        return 0
-    return int((np.frombuffer(left, "<i4") != np.frombuffer(right, "<i4")).argmax())
+def content_tokens(piece: bytes) -> Ints:
+    """The tokens of `token_bytes`."""
+    return np.frombuffer(piece, dtype="<i4")
+
+
+def content_pieces(token_ids: Ints, block_size: int) -> list[bytes]:
+    """What each of these full blocks holds, as contents are compared."""
+    data, width = token_bytes(token_ids), block_size * TOKEN_BYTES
+    return [data[start : start + width] for start in range(0, len(data), width)]

@@ -21,6 +21,7 @@ from ..messages import (
     FullBlocks,
     Grant,
     Ints,
+    Longs,
     PinPrefix,
     PrefixAccount,
     PrefixEnd,
@@ -34,7 +35,7 @@ from ..messages import (
     frozen_longs,
     seal,
 )
-from .content import TOKEN_BYTES, token_bytes
+from .content import content_pieces
 from .cuts import plan_cuts
 from .free import DueBlocks, FreeBlocks
 from .pins import Pins
@@ -57,7 +58,7 @@ class BlockPool:
         self._done = 0
         self._free = FreeBlocks(num_blocks)
         self._due = DueBlocks()
-        self._index = PrefixIndex(num_blocks)
+        self._index = PrefixIndex(num_blocks, block_size)
         self._refs = [0] * num_blocks
         self._fences = [0] * num_blocks  # the last step known to mention the block
         self._tables: list[list[int]] = [[] for _ in range(num_slots)]
@@ -204,7 +205,7 @@ class BlockPool:
             table = tables[slot]
             blocks.append(table[index])
             previous.append(table[index - 1] if index else roots[slot])
-        self._index.publish(full.step, blocks, previous, self._pieces(full.token_ids))
+        self._index.publish(full.step, blocks, previous, full.token_ids)
         if self._pins and self._pins.await_any(blocks):
             self._sort_pinned()
 
@@ -244,7 +245,7 @@ class BlockPool:
     def pin(self, ask: PinPrefix) -> None:
         """Give these tokens' full blocks away last, those included that are not cached yet."""
         full = len(ask.token_ids) // self.block_size * self.block_size
-        self._pins.add(ask.pin, ask.root, self._pieces(ask.token_ids[:full]))
+        self._pins.add(ask.pin, ask.root, content_pieces(ask.token_ids[:full], self.block_size))
         self._sort_pinned()
 
     def unpin(self, ask: UnpinPrefix) -> None:
@@ -376,12 +377,7 @@ class BlockPool:
 
     def _findable_pieces(self, ask: AdmitSequence) -> list[bytes]:
         most = (len(ask.token_ids) - 1) // self.block_size * self.block_size
-        return self._pieces(ask.token_ids[:most])
-
-    def _pieces(self, token_ids: Ints) -> list[bytes]:
-        """What each of these blocks holds, as the index compares it."""
-        data, width = token_bytes(token_ids), self.block_size * TOKEN_BYTES
-        return [data[start : start + width] for start in range(0, len(data), width)]
+        return content_pieces(ask.token_ids[:most], self.block_size)
 
     def _left_after(self, found: Sequence[int]) -> tuple[int, int]:
         """Free and due blocks that remain once the found ones are in use."""

@@ -6,18 +6,15 @@ themselves, so no crafted or unlucky hash ever joins two prompts, and nothing is
 dictionary (with the interpreter's own random key).
 """
 
-from array import array
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-import numpy as np
-
-from ..messages import PrefixEnd
-from .content import Before, Key, tokens_in_common
+from ..messages import Ints, PrefixEnd
+from .content import Before, Key, content_pieces, content_tokens
+from .continuations import Continuations
 from .forgotten import Forgotten
 
-MAX_RELATIVES = 1024  # continuations that a new one is compared with
 MAX_FORGOTTEN = 2**15  # contents that are remembered at least, which takes about 10 MB
 
 Published: TypeAlias = tuple[int, list[int], int]  # (step, blocks, content id of the first)
@@ -29,12 +26,13 @@ class PrefixIndex:
     Two blocks that hold the same content share its id, and only the first of them is found.
     """
 
-    def __init__(self, num_blocks: int) -> None:
+    def __init__(self, num_blocks: int, block_size: int) -> None:
+        self._block_size = block_size
         self._block_of: dict[Key, int] = {}
         self._key: list[Key | None] = [None] * num_blocks
         self._content: list[int | None] = [None] * num_blocks
         self._last_content = 0
-        self._befores = array("q", bytes(8 * num_blocks))  # hash of what precedes; may be outdated
+        self._continuations = Continuations(num_blocks, block_size)
         self._forgotten = Forgotten(min(num_blocks, MAX_FORGOTTEN))
         self._uncommitted: deque[Published] = deque()
 
@@ -85,30 +83,26 @@ class PrefixIndex:
             why = self._forgotten.why_of_earlier_lives(root, known, self.find)
         if why is not None:
             return why, None
-        alike = [tokens_in_common(piece, missing) for piece in self._after(before)]
-        return PrefixEnd.NEW, max(alike, default=None)
-
-    def _after(self, before: Before) -> list[bytes]:
-        """Known continuations. They are looked for only when somebody asks, over all blocks at
-        once, so that publishing and reusing blocks need not keep them."""
-        blocks = (np.frombuffer(self._befores, np.int64) == hash(before)).nonzero()[0]
-        keys = [self._key[block] for block in blocks[:MAX_RELATIVES].tolist()]
-        return [key[1] for key in keys if key is not None and key[0] == before]
+        alike = self._continuations.most_in_common(before, content_tokens(missing))
+        return PrefixEnd.NEW, alike
 
     def publish(
         self,
         step: int,
         blocks: Sequence[int],
         previous: Sequence[int | bytes],
-        pieces: Sequence[bytes],
+        token_ids: Ints,
     ) -> None:
         """Make blocks findable, which completing `step` commits. Parallel columns, a block after
-        those before it; `previous` are the blocks that precede, or the root before a first one.
+        those before it; `previous` are the blocks that precede, or the root before a first one,
+        `token_ids` [blocks * block_size] what they hold.
 
         Nothing happens where the content before has been forgotten: it could never be reached.
         """
         block_of, keys, contents = self._block_of, self._key, self._content
-        befores = self._befores
+        continuations = self._continuations
+        continuations.hold(blocks, token_ids)
+        pieces = content_pieces(token_ids, self._block_size)
         first = content = self._last_content + 1
         found: list[int] = []
         for block, preceding, piece in zip(blocks, previous, pieces, strict=True):
@@ -121,7 +115,7 @@ class PrefixIndex:
                 contents[block] = contents[twin]
                 continue
             block_of[key], keys[block], contents[block] = block, key, content
-            befores[block] = hash(before)
+            continuations.add(block, before)
             found.append(block)
             content += 1
         if found:
@@ -136,6 +130,7 @@ class PrefixIndex:
             self._key[block] = None
             content = self._content[block]
             assert content is not None
+            self._continuations.remove(block)
             self._forgotten.add(key, content, why)
         self._content[block] = None
 
@@ -175,5 +170,5 @@ class PrefixIndex:
         for key, block in self._block_of.items():
             assert self._key[block] == key
             assert self._content[block] is not None
-            assert self._befores[block] == hash(key[0])
+            assert self._continuations.follows(block, key[0])
         assert sum(key is not None for key in self._key) == len(self._block_of)

@@ -38,17 +38,15 @@ class RunningOrder:
         assert sequence.slot is not None
         place = bisect_left(self._orders, sequence.order)
         self._orders.insert(place, sequence.order)
-        self._slots = np.insert(self._slots, place, sequence.slot)
-        self._classes = np.insert(self._classes, place, sequence.priority)
-        seal(self._slots)
+        self._slots = _with(self._slots, place, sequence.slot)
+        self._classes = _with(self._classes, place, sequence.priority)
 
     def remove(self, sequence: Sequence) -> None:
         place = bisect_left(self._orders, sequence.order)
         assert self._orders[place] == sequence.order
         del self._orders[place]
-        self._slots = np.delete(self._slots, place)
-        self._classes = np.delete(self._classes, place)
-        seal(self._slots)
+        self._slots = _without(self._slots, place)
+        self._classes = _without(self._classes, place)
 
 
 class WaitingQueue:
@@ -77,6 +75,15 @@ class WaitingQueue:
         place = bisect_left(self._sequences, sequence.order, key=_order)
         assert self._sequences[place] is sequence
         del self._sequences[place]
+
+
+def _with(column: Longs, place: int, value: int) -> Longs:
+    """`numpy.insert` for one value, at a tenth of its cost."""
+    return seal(np.concatenate((column[:place], (value,), column[place:])))
+
+
+def _without(column: Longs, place: int) -> Longs:
+    return seal(np.concatenate((column[:place], column[place + 1 :])))
 
 
 def _order(sequence: Sequence) -> tuple[int, int]:

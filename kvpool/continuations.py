@@ -1,0 +1,47 @@
+"""Which published contents follow the same content: asked where a prefix ends, to say how far the
+closest of them goes on alike."""
+
+from array import array
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..messages import Ints
+from .content import Before
+
+NOTHING = 0  # hashes of content ids begin at 1
+
+
+class Continuations:
+    """By block, what it holds and the hash of what precedes it.
+
+    They are looked for over all blocks at once, and only when somebody asks: publishing and
+    reusing blocks keep no lists.
+    """
+
+    def __init__(self, num_blocks: int, block_size: int) -> None:
+        self._befores = array("q", bytes(8 * num_blocks))
+        self._tokens = np.zeros((num_blocks, block_size), dtype=np.int32)
+
+    def hold(self, blocks: Sequence[int], token_ids: Ints) -> None:
+        """These blocks hold `token_ids` [blocks * block_size]."""
+        self._tokens[blocks] = token_ids.reshape(-1, self._tokens.shape[1])
+
+    def add(self, block: int, before: Before) -> None:
+        """The block is published, after this content."""
+        self._befores[block] = hash(before)
+
+    def remove(self, block: int) -> None:
+        self._befores[block] = NOTHING
+
+    def follows(self, block: int, before: Before) -> bool:
+        return self._befores[block] == hash(before)
+
+    def most_in_common(self, before: Before, token_ids: Ints) -> int | None:
+        """How many tokens [block_size] the closest continuation begins with alike, none of them
+        being the same; None where nothing follows."""
+        blocks = (np.frombuffer(self._befores, np.int64) == hash(before)).nonzero()[0]
+        if not len(blocks):
+            return None
+        differs = self._tokens[blocks] != token_ids
+        return int(differs.argmax(axis=1).max())
