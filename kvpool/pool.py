@@ -20,8 +20,6 @@ from ..messages import (
     ForgetUnused,
     FullBlocks,
     Grant,
-    Ints,
-    Longs,
     PinPrefix,
     PrefixAccount,
     PrefixEnd,

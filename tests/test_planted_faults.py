@@ -19,6 +19,7 @@ from stepahead.actors.batching.roster import Roster
 from stepahead.actors.batching.sequence import Sequence
 from stepahead.kvpool import BlockPool
 from stepahead.kvpool.content import Before
+from stepahead.kvpool.continuations import Continuations
 from stepahead.kvpool.free import DueBlocks, FreeBlocks
 from stepahead.kvpool.pins import Pins
 from stepahead.kvpool.prefix import PrefixIndex
@@ -158,10 +159,12 @@ def prefixes_are_found_whatever_their_salt(patch: pytest.MonkeyPatch) -> None:
 
 @fault
 def a_difference_from_another_salt_is_told(patch: pytest.MonkeyPatch) -> None:
-    def everybodys(self: PrefixIndex, before: Before) -> list[bytes]:
-        return [piece for other, piece in self._block_of if type(other) is type(before)]
+    def everybodys(self: Continuations, before: Before, token_ids: Ints) -> int | None:
+        others = np.array(self._befores).nonzero()[0]
+        differs = self._tokens[others] != token_ids
+        return int(differs.argmax(axis=1).max()) if len(others) else None
 
-    patch.setattr(PrefixIndex, "_after", everybodys)
+    patch.setattr(Continuations, "most_in_common", everybodys)
 
 
 @fault
