@@ -9,6 +9,7 @@ import anyio.to_thread
 
 from ..gpu.device import Device, DeviceFacts
 from ..messages import ConfigError, SamplingParams
+from .batching import Drafter
 from .config import EngineConfig
 from .recommended import recommended_params
 from .text.tokenizer import Tokenizer
@@ -24,6 +25,7 @@ class Backend:
     device: Device
     tokenizer: Tokenizer
     default_params: SamplingParams  # what the model's makers recommend
+    drafter: Drafter | None = None  # guesses tokens that the device verifies
 
 
 async def open_backend(config: EngineConfig, num_slots: int) -> Backend:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..kvpool import BlockPool
 from ..messages import StepPlan, TokensReady
 from .actor import Address, Mailbox
-from .batching import Batcher, BatchLimits
+from .batching import Batcher, BatchLimits, Drafter
 from .invariants import Invariants
 from .journal import Journal
 from .kvpool import CacheControl, KVPool
@@ -44,8 +44,9 @@ def build_cores(
     executor: Address[StepPlan],
     detokenizer: Address[TokensReady],
     call_at: CallAt,
+    drafter: Drafter | None = None,
 ) -> Cores:
-    """New cores that have seen nothing yet."""
+    """New cores that have seen nothing yet; a drafter is pure, so it is no message."""
     limits = setup.limits
     to_pool: Mailbox[CacheControl] = Mailbox("kvpool", journal)
     to_scheduler: Mailbox[SchedulerMessage] = Mailbox("scheduler", journal)
@@ -53,7 +54,7 @@ def build_cores(
         limits.num_blocks, limits.block_size, limits.num_slots, watermark=setup.watermark
     )
     kvpool = KVPool(to_pool, journal, pool)
-    batcher = Batcher(limits, kvpool)
+    batcher = Batcher(limits, kvpool, drafter=drafter)
     invariants = Invariants(batcher, pool) if setup.is_checked else None
     if invariants is not None:
         journal.attach(invariants.hear)

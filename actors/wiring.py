@@ -88,6 +88,7 @@ def wire(
     cores = build_cores(
         setup,
         journal,
+        drafter=backend.drafter,
         executor=lambda plan: executor.launch(plan),  # which needs the Scheduler's address
         detokenizer=to_detokenizer.post,
         # A timer in floating point may fire a moment early, and would be set again for ever.

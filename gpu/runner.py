@@ -11,6 +11,7 @@ from .kv import PagedKV
 from .models.opening import Decoder
 from .sampling import SamplingRows, sample
 from .slots import SlotTables
+from .verify import accept, sampled_positions
 
 
 class StepRunner:
@@ -37,17 +38,20 @@ class StepRunner:
         logits = self._model.forward(inputs, attention)
         if not len(logits):
             return StepDone(plan.step, NO_INTS)
-        slots = plan.slots[plan.samples]
-        positions = (plan.starts + plan.lengths)[plan.samples]
-        token_ids = sample(logits, SamplingRows.of(self._tables, slots, positions))
-        self._tables.record(slots, positions, token_ids)
-        return StepDone(plan.step, frozen_ints(token_ids), _failures(plan, token_ids))
+        rows, positions = sampled_positions(plan)
+        slots = plan.slots[rows]
+        sampled = sample(logits, SamplingRows.of(self._tables, slots, positions))
+        self._tables.record(slots, positions, sampled)
+        token_ids, counts = accept(plan, sampled)
+        failed = _failures(plan, token_ids, counts)
+        return StepDone(plan.step, frozen_ints(token_ids), failed, counts)
 
 
-def _failures(plan: StepPlan, token_ids: Ints) -> tuple[RowFailed, ...]:
+def _failures(plan: StepPlan, token_ids: Ints, counts: Ints | None) -> tuple[RowFailed, ...]:
     if (token_ids >= 0).all():
         return ()
-    rows = np.flatnonzero(plan.samples)[token_ids < 0].tolist()
+    rows = np.flatnonzero(plan.samples)
+    rows = (rows if counts is None else rows.repeat(counts))[token_ids < 0].tolist()
     return tuple(
         RowFailed(row, "the model's logits are not numbers (NaN or infinite)") for row in rows
     )

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from ..messages import RowFailed, StepDone, StepPlan, frozen_ints
 from .device import DeviceFacts, StepAddress
-from .oracle import EMPTY, Oracle, is_chain
+from .oracle import EMPTY, Hashes, Oracle, is_chain
 from .slots import SlotTables
+from .verify import accept, sampled_positions
 
 CallLater: TypeAlias = Callable[[float, Callable[[], None]], object]
 
@@ -102,19 +103,24 @@ class SimulatedDevice:
         """Compute a step now: write every row's KV, then let every row attend and sample."""
         self._slots.apply(plan)
         self._write(plan)
-        token_ids: list[int] = []
+        prefixes: list[Hashes | None] = []
         failed: list[RowFailed] = []
-        for row in range(len(plan.slots)):
-            slot, end = int(plan.slots[row]), int(plan.starts[row] + plan.lengths[row])
-            prefix = self._attend(slot, end)
-            if prefix is None:
+        ends = plan.starts + plan.lengths
+        for row, (slot, end) in enumerate(zip(plan.slots.tolist(), ends.tolist(), strict=True)):
+            prefixes.append(self._attend(slot, end))
+            if prefixes[-1] is None:
                 failed.append(RowFailed(row, f"slot {slot} reads KV that is not its own"))
-            if plan.samples[row]:
-                token_ids.append(-1 if prefix is None else self._sample(slot, end, prefix))
-        sampled = frozen_ints(token_ids)
-        slots, ends = plan.slots[plan.samples], (plan.starts + plan.lengths)[plan.samples]
-        self._slots.record(slots, ends, sampled)
-        return StepDone(plan.step, sampled, tuple(failed))
+        rows, positions = sampled_positions(plan)
+        slots = plan.slots[rows]
+        sampled = [
+            -1 if (prefix := prefixes[row]) is None else self._sample(slot, position, prefix)
+            for row, slot, position in zip(
+                rows.tolist(), slots.tolist(), positions.tolist(), strict=True
+            )
+        ]
+        self._slots.record(slots, positions, frozen_ints(sampled))
+        token_ids, counts = accept(plan, frozen_ints(sampled))
+        return StepDone(plan.step, token_ids, tuple(failed), counts)
 
     def _write(self, plan: StepPlan) -> None:
         """In planning order: a row may build on blocks that an earlier row of the step writes."""
@@ -131,12 +137,12 @@ class SimulatedDevice:
             self._kv_tokens[places] = token_ids
             self._kv_hashes[places] = self.oracle.extend(before, token_ids.tolist())
 
-    def _attend(self, slot: int, end: int) -> int | None:
-        """The hash of the prefix [0, end), or None if KV memory does not hold that prefix."""
+    def _attend(self, slot: int, end: int) -> Hashes | None:
+        """The hash at each position of [0, end), or None if KV memory does not hold that prefix."""
         places = self._places(slot, 0, end)
         token_ids, hashes = self._kv_tokens[places], self._kv_hashes[places]
         is_own = np.array_equal(token_ids, self._slots.tokens[slot, :end])
-        return int(hashes[-1]) if is_own and is_chain(token_ids, hashes) else None
+        return hashes if is_own and is_chain(token_ids, hashes) else None
 
     def _places(self, slot: int, start: int, end: int) -> NDArray[np.int64]:
         """Where positions [start, end) of a slot lie in KV memory."""
@@ -146,6 +152,6 @@ class SimulatedDevice:
         places: NDArray[np.int64] = blocks * size + positions % size
         return places
 
-    def _sample(self, slot: int, position: int, prefix: int) -> int:
+    def _sample(self, slot: int, position: int, prefix: Hashes) -> int:
         banned = self._slots.banned_ids[slot] if position < self._slots.min_end[slot] else ()
-        return self.oracle.next_token(prefix, banned=banned)
+        return self.oracle.next_token(int(prefix[position - 1]), banned=banned)

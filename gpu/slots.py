@@ -32,10 +32,13 @@ class SlotTables:
         self.banned_ids: list[tuple[int, ...]] = [()] * num_slots
 
     def apply(self, plan: StepPlan) -> None:
-        """Take over the plan's new row states, then its appended blocks."""
+        """Take over the plan's new row states, then its appended blocks, then its drafts."""
         for row in plan.new_rows:
             self._replace(row)
         self.block_table[plan.block_slots, plan.block_indices] = plan.block_ids
+        if plan.drafts is not None:
+            rows, positions = expand_rows(plan.starts[plan.drafts.rows] + 1, plan.drafts.counts)
+            self.tokens[plan.slots[plan.drafts.rows][rows], positions] = plan.drafts.token_ids
 
     def _replace(self, row: RowState) -> None:
         slot = row.slot

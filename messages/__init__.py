@@ -57,7 +57,7 @@ from .requests import (
     StopMatched,
     TokensReady,
 )
-from .steps import RowFailed, RowState, StepDone, StepFailed, StepPlan
+from .steps import Drafts, RowFailed, RowState, StepDone, StepFailed, StepPlan
 
 Message: TypeAlias = (
     Generate
@@ -100,6 +100,7 @@ __all__ = [
     "DeadlineReached",
     "DecodeError",
     "Delta",
+    "Drafts",
     "Ended",
     "EngineDead",
     "EngineOverloaded",

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from .arrays import Bools, Ints, Longs
 
 
@@ -24,6 +26,21 @@ class RowState:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Drafts:
+    """Guessed tokens that rows of a step carry beyond the last one known; parallel columns."""
+
+    rows: Longs  # indices into the plan's rows, rising
+    counts: Ints  # how many each of them carries, at least one
+    token_ids: Ints  # flat, row after row
+
+    def per_row(self, num_rows: int) -> Ints:
+        """How many every row of the plan carries.  # [num_rows]"""
+        counts = np.zeros(num_rows, dtype=np.int32)
+        counts[self.rows] = self.counts
+        return counts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class StepPlan:
     """One step: what changed since the last one, then the rows that run: Scheduler → Executor.
 
@@ -32,6 +49,9 @@ class StepPlan:
     one the device sampled there itself. A row that samples writes its token at `start + length`.
     The device applies `new_rows`, then `block_*`, and within each layer writes every row's KV
     before any row attends (a row may read blocks that an earlier row of the same step writes).
+
+    A row with drafts takes them for the tokens that follow its start, and its length includes
+    them. It samples behind its last known token and behind every draft that is what it sampled.
     """
 
     step: int
@@ -44,6 +64,7 @@ class StepPlan:
     starts: Ints
     lengths: Ints
     samples: Bools
+    drafts: Drafts | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -64,8 +85,9 @@ class StepDone:
     """The result of one step: Executor → Scheduler. Steps are answered in order, each once."""
 
     step: int
-    token_ids: Ints  # one per sampling row, in row order; -1 where the row failed
+    token_ids: Ints  # of the sampling rows, in row order; a single -1 where the row failed
     failed: tuple[RowFailed, ...] = ()
+    counts: Ints | None = None  # tokens of each sampling row; None: one each
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stepahead.actors.batching import Batcher, BatchLimits
+from stepahead.actors.batching import Batcher, BatchLimits, Drafter
 from stepahead.gpu.device import DeviceFacts
 from stepahead.gpu.oracle import Oracle
 from stepahead.gpu.simulated import SimulatedDevice
@@ -100,6 +100,24 @@ def make_request(
     )
 
 
+def with_failed_row(plan: StepPlan, result: StepDone, row: int) -> StepDone:
+    """The same result, but for a row that came back useless."""
+    counts = np.ones(np.count_nonzero(plan.samples), dtype=np.int32)
+    if result.counts is not None:
+        counts = result.counts.copy()
+    token_ids = result.token_ids.tolist()
+    if plan.samples[row]:
+        place = int(np.count_nonzero(plan.samples[:row]))
+        start = int(counts[:place].sum())
+        token_ids[start : start + int(counts[place])] = [-1]
+        counts[place] = 1
+    failed = RowFailed(row, "the logits are not numbers")
+    is_plain = result.counts is None
+    return StepDone(
+        plan.step, frozen_ints(token_ids), (failed,), None if is_plain else frozen_ints(counts)
+    )
+
+
 @dataclass
 class World:
     """A Batcher and its pool against the oracle, one call at a time; every call is checked."""
@@ -108,6 +126,7 @@ class World:
     num_blocks: int = 64
     watermark: int = 0
     oracle: Oracle = field(default_factory=Oracle)
+    drafter: Drafter | None = None
     said: dict[int, list[int]] = field(default_factory=dict)
     ended: dict[int, Ended] = field(default_factory=dict)
     reports: list[TokensReady] = field(default_factory=list)
@@ -117,7 +136,7 @@ class World:
         self.pool = BlockPool(
             self.num_blocks, BLOCK, self.limits.num_slots, watermark=self.watermark
         )
-        self.batcher = Batcher(self.limits, self.pool)
+        self.batcher = Batcher(self.limits, self.pool, drafter=self.drafter)
         facts = make_facts(self.num_blocks, self.limits.max_model_len)
         self.device = SimulatedDevice(
             facts, self.limits.num_slots, lambda _, call: call(), oracle=self.oracle
@@ -125,6 +144,8 @@ class World:
         self.plans: deque[StepPlan] = deque()
         self._mentioned: deque[set[int]] = deque()  # blocks that each step in flight may touch
         self._doomed: set[int] = set()  # steps that come back failed
+        self.drafted = 0  # drafts that completed steps carried
+        self.accepted = 0  # those that turned out right
         self.has_failed = False  # then tokens may be lost on purpose
         self._riders: deque[list[int]] = deque()  # serials that each step in flight samples for
         self.requests: dict[int, Generate] = {}
@@ -183,13 +204,16 @@ class World:
             return
         result = self.device.run(plan)
         assert not result.failed, result.failed
+        self.drafted += 0 if plan.drafts is None else len(plan.drafts.token_ids)
+        self.accepted += len(result.token_ids) - int(np.count_nonzero(plan.samples))
         before = {serial: len(said) for serial, said in self.said.items()}
         live = [serial for serial in self._sampled_for if serial not in self.ended]
         self.batcher.complete(result)
         self._look()
         if not self.has_failed:
             for serial in live:
-                assert len(self.said[serial]) == before[serial] + 1, "a token was lost"
+                said = len(self.said[serial]) - before[serial]
+                assert said == 1 or (plan.drafts is not None and said > 1), "a token was lost"
 
     def _take_oldest(self) -> StepPlan:
         self._mentioned.popleft()
@@ -216,12 +240,8 @@ class World:
         self.has_failed = True
         result = self.device.run(plan)
         row = rng.randrange(len(plan.slots))
-        token_ids = result.token_ids.copy()
-        if plan.samples[row]:
-            token_ids[int(plan.samples[:row].sum())] = -1
         sequence = self.batcher._ledger.sequences[int(plan.slots[row])]
-        failed = RowFailed(row, "the logits are not numbers")
-        self.batcher.complete(StepDone(plan.step, frozen_ints(token_ids), (failed,)))
+        self.batcher.complete(with_failed_row(plan, result, row))
         self._look()
         return set() if sequence is None else {sequence.request.serial}
 

@@ -5,12 +5,14 @@ Plain helpers for tests and measurements; every sequence gets blocks for its who
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from operator import add
 from queue import SimpleQueue
 
 import numpy as np
 
 from stepahead.gpu.device import Device
-from stepahead.messages import RowState, StepDone, StepFailed, StepPlan
+from stepahead.messages import Drafts, RowState, StepDone, StepFailed, StepPlan
 from stepahead.messages.arrays import NO_INTS, NO_LONGS, frozen_ints, frozen_longs
 
 
@@ -44,8 +46,9 @@ def make_plan(
     step: int,
     rows: Sequence[tuple[int, int, int, bool]],
     new_rows: Sequence[RowState] = (),
+    drafts: Sequence[Sequence[int]] = (),
 ) -> StepPlan:
-    """A plan whose rows are (slot, start, length, samples)."""
+    """A plan whose rows are (slot, start, length, samples), drafts included; `drafts` by row."""
     slots, starts, lengths, samples = zip(*rows, strict=True) if rows else ((), (), (), ())
     return StepPlan(
         step=step,
@@ -58,7 +61,16 @@ def make_plan(
         starts=frozen_ints(starts),
         lengths=frozen_ints(lengths),
         samples=np.array(samples, dtype=np.bool_),
+        drafts=make_drafts(drafts) if any(drafts) else None,
     )
+
+
+def make_drafts(drafts: Sequence[Sequence[int]]) -> Drafts:
+    """The drafts of each row, none for most."""
+    rows = [row for row, guess in enumerate(drafts) if guess]
+    counts = [len(drafts[row]) for row in rows]
+    token_ids = [token_id for row in rows for token_id in drafts[row]]
+    return Drafts(frozen_longs(rows), frozen_ints(counts), frozen_ints(token_ids))
 
 
 @dataclass
@@ -70,11 +82,14 @@ class Driver:
     results: "SimpleQueue[StepDone | StepFailed]" = field(default_factory=SimpleQueue)
 
     def run(
-        self, rows: Sequence[tuple[int, int, int, bool]], new_rows: Sequence[RowState] = ()
+        self,
+        rows: Sequence[tuple[int, int, int, bool]],
+        new_rows: Sequence[RowState] = (),
+        drafts: Sequence[Sequence[int]] = (),
     ) -> StepDone:
         """Run one step. Raises RuntimeError when it failed."""
         self.step += 1
-        self.device.launch(make_plan(self.step, rows, new_rows), self.results.put)
+        self.device.launch(make_plan(self.step, rows, new_rows, drafts), self.results.put)
         result = self.results.get(timeout=120)
         if isinstance(result, StepFailed):
             raise RuntimeError(result.error)
@@ -111,3 +126,41 @@ def generate(
         for output, token_id in zip(outputs, done.token_ids.tolist(), strict=True):
             output.append(token_id)
     return outputs
+
+
+def generate_drafted(
+    device: Device,
+    prompts: Sequence[Sequence[int]],
+    answers: Sequence[Sequence[int]],
+    *,
+    wrong_every: int,
+    most: int = 4,
+    **sampling: object,
+) -> tuple[list[list[int]], int]:
+    """Say the answers again, drafted from themselves, but for every so many-th token, which is
+    guessed wrong; what was said, and in how many steps after the first."""
+    driver = Driver(device)
+    num_blocks = -(-max(map(len, map(add, prompts, answers))) // device.facts.block_size)
+    outputs: list[list[int]] = [[] for _ in prompts]
+    rows = [(slot, 0, len(prompt), True) for slot, prompt in enumerate(prompts)]
+    new_rows = [
+        make_row(slot, prompt, range(slot * num_blocks, (slot + 1) * num_blocks), **sampling)
+        for slot, prompt in enumerate(prompts)
+    ]
+    drafts: list[list[int]] = [[] for _ in prompts]
+    steps = -1
+    while rows:
+        done = driver.run(rows, new_rows, drafts)
+        counts = [1] * len(rows) if done.counts is None else done.counts.tolist()
+        said = iter(done.token_ids.tolist())
+        for (slot, *_), count in zip(rows, counts, strict=True):
+            outputs[slot] += islice(said, count)
+        rows, drafts, new_rows = [], [], []
+        for slot, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
+            known = len(outputs[slot])
+            if known < len(answer):
+                right = enumerate(answer[known : min(known + most, len(answer) - 1)], start=known)
+                drafts.append([i if n % wrong_every else (i + 1) % 96 for n, i in right])
+                rows.append((slot, len(prompt) + known - 1, 1 + len(drafts[-1]), True))
+        steps += 1
+    return outputs, steps

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from stepahead import Engine, EngineConfig
 from stepahead.actors.backend import Backend
+from stepahead.actors.batching import Drafter
 from stepahead.actors.intake import Offload
 from stepahead.actors.text.toy import ToyTokenizer
 from stepahead.gpu.device import Device, DeviceFacts
@@ -72,12 +73,13 @@ def make_engine(
     oracle: Oracle | None = None,
     device: Device | None = None,
     offload: Offload = inline,
+    drafter: Drafter | None = None,
     **options: object,
 ) -> Engine:
     """An engine on the simulated device; call it inside a running loop."""
     config = make_config(**options)
     backend = Backend(
-        device or make_device(config, oracle=oracle), ToyTokenizer(), SamplingParams()
+        device or make_device(config, oracle=oracle), ToyTokenizer(), SamplingParams(), drafter
     )
     return Engine(config, backend=backend, offload=offload, clock=virtual_clock())
 

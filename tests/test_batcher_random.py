@@ -11,6 +11,9 @@ from stepahead.gpu.oracle import Oracle
 from stepahead.messages import FinishReason, Generate, UnpinPrefix
 
 from .batching import STEP_ERROR, World, make_limits
+from .drafters import ScriptedDrafter
+
+KINDS = ("right", "wrong", "partly", "random", "none")  # of drafters
 
 
 @dataclass
@@ -36,13 +39,21 @@ class RandomLife:
             ageing_ns=pick([None, None, 20]),
             prefix_ttl_ns=pick([None, None, 50]),
         )
+        num_blocks, watermark = pick([16, 17, 24, 64]), pick([0, 1, 3])
+        oracle = Oracle(eos_every=pick([0, 10, 40]))
         self.world = World(
             limits=limits,
-            num_blocks=pick([16, 17, 24, 64]),
-            watermark=pick([0, 1, 3]),
-            oracle=Oracle(eos_every=pick([0, 10, 40])),
+            num_blocks=num_blocks,
+            watermark=watermark,
+            oracle=oracle,
+            drafter=self._drafter(oracle),
         )
         self.families = [[self.random.randrange(256) for _ in range(40)] for _ in range(3)]
+
+    def _drafter(self, oracle: Oracle) -> ScriptedDrafter | None:
+        pick = random.Random(f"drafts of {self.seed}").choice
+        kinds = pick([None, None, ("right", "none"), ("partly", "wrong", "random"), KINDS])
+        return None if kinds is None else ScriptedDrafter(oracle, kinds, most=pick([1, 3, 6]))
 
     def add(self) -> None:
         shared = self.random.choice(self.families)[: self.random.randrange(40)]
@@ -157,3 +168,16 @@ def test_random_lives_are_rough_enough_to_preempt() -> None:
         preemptions += life.world.preemptions
 
     assert preemptions > 20
+
+
+def test_random_lives_accept_and_reject_drafts() -> None:
+    accepted = rejected = 0
+    for seed in range(20):
+        life = RandomLife(seed)
+        for _ in range(250):
+            life.prod()
+        accepted += life.world.accepted
+        rejected += life.world.drafted - life.world.accepted
+
+    assert accepted > 100
+    assert rejected > 100

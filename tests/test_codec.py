@@ -18,6 +18,7 @@ from stepahead.messages import (
     DeadlineReached,
     DecodeError,
     Delta,
+    Drafts,
     Ended,
     Finished,
     FinishReason,
@@ -79,8 +80,10 @@ SAMPLES: list[Message] = [
         (Preempted(1),),
         (Ended(1, FinishReason.STOP, 2), Ended(2, FinishReason.ERROR, error="not a number")),
     ),
-    StepPlan(1, (ROW,), LONGS, INTS, INTS, LONGS, INTS, INTS, INTS, BOOLS),
-    StepDone(1, INTS, (RowFailed(0, "not a number"),)),
+    StepPlan(
+        1, (ROW,), LONGS, INTS, INTS, LONGS, INTS, INTS, INTS, BOOLS, Drafts(LONGS, INTS, INTS)
+    ),
+    StepDone(1, INTS, (RowFailed(0, "not a number"),), INTS),
     StepFailed(1, "out of memory"),
     ReserveBlocks(2, 1, None, LONGS, INTS, LONGS, LONGS, LONGS, INTS),
     BlocksReserved(INTS, INTS, INTS, LONGS, INTS, 9, None),

@@ -15,7 +15,7 @@ from stepahead.gpu.options import DeviceOptions
 from stepahead.messages import ConfigError, StepDone, StepFailed, StepPlan
 from stepahead.messages.arrays import NO_INTS
 
-from .device_driver import Driver, call_at_once, generate, make_plan, make_row
+from .device_driver import Driver, call_at_once, generate, generate_drafted, make_plan, make_row
 from .tiny_models import make_folder
 
 RESULT_S = 60  # longest wait for a step's result
@@ -70,6 +70,24 @@ def test_greedy_ids_equal_those_of_transformers(folder: Path, generic: bool) -> 
 
     assert together == expected
     assert alone == expected
+
+
+@pytest.mark.parametrize("generic", [False, True])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("wrong_every", [1, 3, 100])
+def test_drafts_do_not_change_what_is_said(
+    folder: Path, generic: bool, temperature: float, wrong_every: int
+) -> None:
+    device = open_device(folder, generic=generic)
+    plain = generate(device, PROMPTS, 16, temperature=temperature, seed=4)
+
+    drafted, steps = generate_drafted(
+        device, PROMPTS, plain, wrong_every=wrong_every, temperature=temperature, seed=4
+    )
+    device.close()
+
+    assert drafted == plain
+    assert steps == {1: 15, 3: 5, 100: 3}[wrong_every]
 
 
 def test_samples_do_not_depend_on_batch_and_chunks(device: CpuDevice) -> None:

@@ -16,8 +16,10 @@ from stepahead.actors.text.toy import ToyTokenizer
 from stepahead.actors.virtual_time import run_virtual
 from stepahead.gpu.oracle import Oracle
 from stepahead.gpu.simulated import SimulatedDevice
-from stepahead.messages import RowFailed, StepDone, StepFailed, StepPlan, frozen_ints
+from stepahead.messages import StepFailed, StepPlan
 
+from .batching import with_failed_row
+from .drafters import ScriptedDrafter
 from .engines import is_empty, make_config, make_device, make_engine, settle
 
 FAMILIES = [f"family {name} shares a rather long beginning: " for name in ("one", "two", "three")]
@@ -41,16 +43,10 @@ class UnreliableDevice(SimulatedDevice):
         result = super().run(plan)
         assert not result.failed, result.failed
         if self._random.random() < 0.01 and len(result.token_ids):
-            return self._with_failed_row(plan, result)
+            return with_failed_row(
+                plan, result, int(self._random.choice(plan.samples.nonzero()[0]))
+            )
         return result
-
-    def _with_failed_row(self, plan: StepPlan, result: StepDone) -> StepDone:
-        sampling = plan.samples.nonzero()[0]
-        chosen = self._random.randrange(len(sampling))
-        token_ids = result.token_ids.copy()
-        token_ids[chosen] = -1
-        failed = RowFailed(int(sampling[chosen]), "the logits are not numbers")
-        return StepDone(plan.step, frozen_ints(token_ids), (failed,))
 
 
 class Life:
@@ -71,6 +67,8 @@ class Life:
             "ageing": pick([None, 0.5]),
             "prefix_ttl": pick([None, None, 0.3]),
         }
+        kinds = pick([None, None, ("right", "partly", "none"), ("random", "wrong", "right")])
+        self.drafter = None if kinds is None else ScriptedDrafter(self.oracle, kinds)
         self.is_reliable = pick([True, True, False])
         self.outcomes: Counter[str] = Counter()
 
@@ -79,7 +77,7 @@ class Life:
         device = make_device(config, oracle=self.oracle)
         if not self.is_reliable:
             device = UnreliableDevice(device, self.random)
-        async with make_engine(device=device, **self.options) as engine:
+        async with make_engine(device=device, drafter=self.drafter, **self.options) as engine:
             callers = [self._call(engine, i) for i in range(40)]
             await asyncio.gather(*callers, *(self._operate(engine) for _ in range(3)))
             await settle(engine, steps=6)

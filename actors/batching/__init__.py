@@ -2,5 +2,6 @@
 
 from .batcher import Batcher
 from .limits import BatchLimits
+from .speculation import Drafter
 
-__all__ = ["BatchLimits", "Batcher"]
+__all__ = ["BatchLimits", "Batcher", "Drafter"]

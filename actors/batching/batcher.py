@@ -28,6 +28,7 @@ from .publishing import Publisher
 from .report import Report
 from .roster import Roster
 from .sequence import Sequence
+from .speculation import Drafter, Speculation, confirm_drafted
 from .steps import StepsInFlight
 from .victims import Victims
 
@@ -36,7 +37,9 @@ class Batcher:
     """Sequences come (`add`), go (`abort`, `stop_matched`, `expire`) and advance (`plan`,
     `complete`, `fail`); `take_report` says what happened."""
 
-    def __init__(self, limits: BatchLimits, pool: PoolPort) -> None:
+    def __init__(
+        self, limits: BatchLimits, pool: PoolPort, *, drafter: Drafter | None = None
+    ) -> None:
         self.steps = StepsInFlight(limits.steps_in_flight)
         self._ledger = Ledger(limits.num_slots, limits.max_model_len, limits.block_size)
         self._roster = Roster(self._ledger)
@@ -51,6 +54,7 @@ class Batcher:
         self._blocks = BlockClient(pool, self.steps, self._ledger, victims)
         publisher = Publisher(self._ledger, limits.block_size, self._blocks)
         self._publisher = publisher if limits.prefix_caching else None
+        self._drafter = drafter
         self._planner = Planner(
             limits,
             self._ledger,
@@ -58,6 +62,9 @@ class Batcher:
             self._blocks,
             self._publisher,
             victims,
+            Speculation(drafter, limits, self._ledger, self._roster, self._blocks, self._publisher)
+            if drafter is not None
+            else None,
             steps=self.steps,
             report=self._report,
         )
@@ -68,7 +75,8 @@ class Batcher:
         """A new request waits."""
         if self._limits.ageing_ns is not None:
             heapq.heappush(self._ages, (now_ns + self._limits.ageing_ns, request.serial))
-        self._roster.add(Sequence(request, request.prompt))
+        most_drafts = 0 if self._drafter is None else self._drafter.most(request)
+        self._roster.add(Sequence(request, request.prompt, most_drafts))
         for time_ns in (request.deadline_ns, request.queue_deadline_ns):
             if time_ns is not None:
                 heapq.heappush(self._deadlines, (time_ns, request.serial))
@@ -126,9 +134,13 @@ class Batcher:
         plan, changes = self.steps.take_oldest(result.step)
         if result.failed:
             self._fail_rows(plan, result.failed)
-        slots, token_ids, lengths = ledger.confirm(
-            plan, result.token_ids, is_current=changes == ledger.changes
-        )
+        if plan.drafts is None:
+            is_current = changes == ledger.changes
+            slots, token_ids, lengths = ledger.confirm(
+                plan, result.token_ids, is_current=is_current
+            )
+        else:
+            slots, token_ids, lengths = confirm_drafted(ledger, plan, result)
         serials = ledger.serial[slots]
         self._report.add_tokens(serials, token_ids)
         for row, is_stop in ledger.ends(slots, token_ids, lengths):
@@ -254,5 +266,7 @@ class Batcher:
         return len(self._roster.waiting)
 
     def check(self) -> None:
-        """Assert the ledger's invariants (rules 4, 6, 7 and 16)."""
+        """Assert the ledger's invariants (rules 4, 6, 7, 16 and 17)."""
         self._ledger.check(self.steps.done, self.steps, self._roster.running.slots)
+        findable = self._ledger.published * self._limits.block_size
+        assert (findable <= self._ledger.confirmed).all(), "a block is findable before its tokens"

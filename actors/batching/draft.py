@@ -6,7 +6,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...messages import NO_INTS, NO_LONGS, Bools, Ints, Longs, RowState, StepPlan, seal
+from ...messages import NO_INTS, NO_LONGS, Bools, Drafts, Ints, Longs, RowState, StepPlan, seal
 from .ledger import Ledger
 
 T = TypeVar("T", bound=np.generic)
@@ -32,6 +32,7 @@ class StepDraft:
     preempted: set[int] = field(default_factory=set)  # slots whose sequence gave way in this turn
     promised: int | None = None  # blocks that running prefills lack, while that is known
     new_rows: list[RowState] = field(default_factory=list)
+    drafts: Drafts | None = None
     _rows: list[Rows] = field(default_factory=list)
     _blocks: list[tuple[Longs, Ints, Ints]] = field(default_factory=list)
 
@@ -50,11 +51,33 @@ class StepDraft:
         """Blocks appended to the tables of rows that are not new."""
         self._blocks.append((slots, indices, block_ids))
 
+    def append_blocks(self, slots: Longs, held: Ints, counts: Ints, block_ids: Ints) -> None:
+        """Blocks behind those that each slot held, `counts` to each."""
+        indices = held.repeat(counts)
+        indices += np.arange(len(block_ids), dtype=np.int32)
+        indices -= (counts.cumsum(dtype=np.int32) - counts).repeat(counts)
+        self.add_blocks(seal(slots.repeat(counts)), seal(indices), block_ids)
+
+    def add_drafts(self, ledger: Ledger, drafts: Drafts) -> None:
+        """Rows that were added with the last token they know carry drafts, too."""
+        rows = self.rows()
+        assert rows is not None
+        ledger.scheduled[rows.slots[drafts.rows]] += drafts.counts
+        rows.ends = rows.ends + drafts.per_row(len(rows.slots))
+        self.budget -= int(drafts.counts.sum())
+        self.drafts = drafts
+
+    def rows(self) -> Rows | None:
+        """What was added so far, as one; None if nothing was."""
+        if len(self._rows) > 1:
+            self._rows = [_joined_rows(self._rows)]
+        return self._rows[0] if self._rows else None
+
     def seal(self) -> StepPlan | None:
         """The finished plan, or None when no row runs."""
-        if not self._rows:
+        rows = self.rows()
+        if rows is None:
             return None
-        rows = self._rows[0] if len(self._rows) == 1 else _joined_rows(self._rows)
         block_slots, block_indices, block_ids = NO_LONGS, NO_INTS, NO_INTS
         if self._blocks:
             slots, indices, ids = zip(*self._blocks, strict=True)
@@ -70,6 +93,7 @@ class StepDraft:
             seal(rows.starts),
             seal(rows.ends - rows.starts),
             seal(rows.ends >= rows.confirmed),
+            self.drafts,
         )
 
 

@@ -43,6 +43,7 @@ class Ledger:
         self.changes = 0  # epochs begun; while it stands still, what is in flight is current
         self.written = column()  # KV known to be on the device
         self.published = column()  # blocks that are findable
+        self.most_drafts = column()  # drafts that a row may carry
         self.min_end = column()  # a stop id sampled below this position does not stop
         self.valid_from = column()  # results of older epochs are dropped
         self.last_step = column()  # the last step that mentions the slot
@@ -74,6 +75,7 @@ class Ledger:
         self.confirmed[slot] = num_confirmed
         self.min_end[slot] = num_prompt + request.params.min_tokens
         self.end[slot] = num_prompt + request.max_tokens
+        self.most_drafts[slot] = sequence.most_drafts
         self.last_step[slot] = fence
         self._set_stop_ids(slot, request.stop_token_ids)
         self._start_over(slot)
@@ -205,7 +207,10 @@ class Ledger:
         mentioned = np.zeros(self.num_slots, dtype=np.int32)
         for plan in in_flight:
             current = plan.epochs == self.epoch[plan.slots]
-            np.add.at(sampling, plan.slots[plan.samples & current], 1)
+            samples = plan.samples.astype(np.int32)
+            if plan.drafts is not None:
+                samples += plan.drafts.per_row(len(samples))
+            np.add.at(sampling, plan.slots[current], samples[current])
             mentioned[plan.slots] = plan.step
             assert current[runs[plan.slots]].all(), "runs beside a former epoch"
         derived = np.maximum(self.scheduled - self.confirmed + 1, 0)

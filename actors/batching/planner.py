@@ -28,6 +28,8 @@ from .publishing import Publisher
 from .report import Report
 from .roster import Roster
 from .sequence import Sequence
+from .shares import fair_shares
+from .speculation import Speculation
 from .steps import StepsInFlight
 from .victims import Victims
 
@@ -46,6 +48,7 @@ class Planner:
         blocks: BlockClient,
         publisher: Publisher | None,
         victims: Victims,
+        speculation: Speculation | None,
         *,
         steps: StepsInFlight,
         report: Report,
@@ -56,6 +59,7 @@ class Planner:
         self._blocks = blocks
         self._publisher = publisher
         self._victims = victims
+        self._speculation = speculation
         self._steps = steps
         self._report = report
 
@@ -77,6 +81,8 @@ class Planner:
             elif not self._may_be_bypassed(sequence, outcome, misfits):
                 break
         self._advance(draft, order, place, len(order))
+        if self._speculation is not None:
+            self._speculation.extend(draft, self._promised_blocks(draft))
         return draft.seal()
 
     @staticmethod
@@ -129,6 +135,8 @@ class Planner:
         rests = following >= limits
         if draft.preempted:
             rests |= draft.is_preempted(slots)
+        if self._speculation is not None:
+            rests |= self._speculation.awaits(slots, starts, confirmed)
         num_resting = int(np.count_nonzero(rests))
         ends: Ints = np.where(rests, starts, following) if num_resting else following
         behind = confirmed > following
@@ -141,7 +149,7 @@ class Planner:
         lengths = ends - starts
         num_tokens = int(np.add.reduce(lengths))
         if num_tokens > draft.budget:
-            return starts + _fair_shares(lengths, draft.budget), draft.budget
+            return starts + fair_shares(lengths, draft.budget), draft.budget
         return ends, num_tokens
 
     def _grow(self, draft: StepDraft, order: Longs, start: int, rows: Ints, ends: Ints) -> None:
@@ -356,12 +364,3 @@ class Planner:
             min_end=int(self._ledger.min_end[slot]),
             banned_ids=request.stop_token_ids,
         )
-
-
-def _fair_shares(want: Ints, budget: int) -> Ints:
-    """Cut what rows want down to the budget: an equal share for each, the rest in their order."""
-    fair = np.minimum(want, budget // len(want))
-    extra = want - fair
-    before = extra.cumsum(dtype=np.int32) - extra
-    shares: Ints = fair + np.clip(budget - int(fair.sum()) - before, 0, extra)
-    return shares

@@ -11,6 +11,7 @@ class Sequence:
 
     request: Generate
     tokens: Ints  # what is confirmed, while it has no slot
+    most_drafts: int = 0  # guessed tokens that a row may carry
     slot: int | None = None
     raised: int = 0  # classes gained by waiting; kept until the end (rule 13)
     was_admitted: bool = False

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from ...messages import DecodeError, Message, StepPlan, TokensReady, same
+from ..batching import Drafter
 from ..cores import build_cores
 from ..journal import ActorFailed, Journal, Turn
 from ..kvpool import PoolAnswer, PoolQuestion
@@ -33,10 +34,13 @@ class Replayed:
     difference: Difference | None
 
 
-def replay(recording: Recording) -> Replayed:
-    """Drive new cores through a recording. Raises DecodeError where none can be built for it."""
+def replay(recording: Recording, *, drafter: Drafter | None = None) -> Replayed:
+    """Drive new cores through a recording. Raises DecodeError where none can be built for it.
+
+    What was recorded with a drafter is replayed with the same one.
+    """
     try:
-        cores = _Replay(recording)
+        cores = _Replay(recording, drafter)
     except (ValueError, OverflowError, MemoryError) as error:
         raise DecodeError(f"the recording's header describes no engine: {error}") from error
     return cores.run()
@@ -47,7 +51,7 @@ class _Stop(Exception):
 
 
 class _Replay:
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: Recording, drafter: Drafter | None) -> None:
         self._end = recording.end
         self._turns = deque(turn for turn in recording.turns if turn.actor in CORES)
         self._said = {actor: _heard_by(actor, recording.turns) for actor in _SAID}
@@ -64,6 +68,7 @@ class _Replay:
             executor=lambda message: self._compare_said("executor", message),
             detokenizer=lambda message: self._compare_said("detokenizer", message),
             call_at=lambda _t_ns, _call: _NoTimer(),
+            drafter=drafter,
         )
 
     def run(self) -> Replayed:

@@ -41,7 +41,9 @@ class GenericDecoder:
 
     def forward(self, inputs: StepInputs, attention: StepAttention) -> Tensor:
         """Logits of each row that samples.  # [num_samples, vocab]"""
-        return _run(self._model, inputs.token_ids, inputs.positions, inputs.last_tokens, attention)
+        return _run(
+            self._model, inputs.token_ids, inputs.positions, inputs.sampling_tokens, attention
+        )
 
 
 def load_generic(folder: Path, fields: Fields, dtype: torch.dtype) -> Any:

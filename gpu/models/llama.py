@@ -80,7 +80,7 @@ class LlamaDecoder:
             x = layer.mlp_norm(hidden)
             gate, up = layer.gate_up(x).chunk(2, dim=-1)
             hidden = layer.down.add_to(hidden, F.silu(gate).mul_(up))
-        return self._logits(hidden.index_select(0, inputs.last_tokens))
+        return self._logits(hidden.index_select(0, inputs.sampling_tokens))
 
     def _logits(self, hidden: Tensor) -> Tensor:
         if not len(hidden):

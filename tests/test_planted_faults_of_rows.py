@@ -1,0 +1,104 @@
+"""Faults planted where rows carry drafts, one at a time: the random lives must find each of them."""
+
+import numpy as np
+import pytest
+
+import stepahead.actors.batching.batcher as batcher_module
+from stepahead.actors.batching import speculation
+from stepahead.actors.batching.draft import StepDraft
+from stepahead.actors.batching.ledger import Ledger
+from stepahead.actors.batching.speculation import Speculation
+from stepahead.messages import Ints, Longs, StepDone, StepPlan, frozen_ints
+
+from .test_planted_faults import Plant, live_many_lives
+
+FAULTS: list[Plant] = []
+
+
+def fault(plant: Plant) -> Plant:
+    FAULTS.append(plant)
+    return plant
+
+
+@fault
+def rejected_drafts_are_kept(patch: pytest.MonkeyPatch) -> None:
+    confirm = speculation.confirm_drafted
+
+    def gullible(ledger: Ledger, plan: StepPlan, result: StepDone) -> tuple[Longs, Ints, Ints]:
+        """Rows with drafts confirm all of them, and behind them what the device said last."""
+        assert plan.drafts is not None
+        extra = plan.drafts.per_row(len(plan.slots))[plan.samples]
+        counts = np.ones_like(extra) if result.counts is None else result.counts
+        drafts = iter(plan.drafts.token_ids.tolist())
+        token_ids: list[int] = []
+        for run, more in zip(np.split(result.token_ids, counts.cumsum()[:-1]), extra, strict=True):
+            token_ids += [next(drafts) for _ in range(more)] + run[-1:].tolist()
+        claimed = StepDone(result.step, frozen_ints(token_ids), (), frozen_ints(extra + 1))
+        return confirm(ledger, plan, claimed)
+
+    patch.setattr(batcher_module, "confirm_drafted", gullible)
+
+
+@fault
+def rejected_drafts_count_as_written(patch: pytest.MonkeyPatch) -> None:
+    def lower(ledger: Ledger, slots: Longs) -> None:
+        ledger.written[slots] = ledger.scheduled[slots]
+        ledger.scheduled[slots] = ledger.confirmed[slots] - 1
+
+    patch.setattr(speculation, "_lower", lower)
+
+
+@fault
+def rejected_drafts_stay_scheduled(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(speculation, "_lower", lambda ledger, slots: None)
+
+
+@fault
+def blocks_are_published_with_their_drafts(patch: pytest.MonkeyPatch) -> None:
+    extend = Speculation.extend
+
+    def early(self: Speculation, draft: StepDraft, promised: int) -> None:
+        extend(self, draft, promised)
+        if draft.drafts is None or self._publisher is None:
+            return
+        rows, ledger = draft.rows(), self._ledger
+        assert rows is not None
+        slots = rows.slots[draft.drafts.rows]
+        parts = np.split(draft.drafts.token_ids, draft.drafts.counts.cumsum()[:-1])
+        for slot, part in zip(slots.tolist(), parts, strict=True):
+            known = ledger.confirmed[slot]
+            ledger.tokens[slot, known : known + len(part)] = part
+        self._publisher.publish(slots, ledger.scheduled[slots], draft.step)
+
+    patch.setattr(Speculation, "extend", early)
+
+
+@fault
+def drafts_go_past_max_tokens(patch: pytest.MonkeyPatch) -> None:
+    guesses = Speculation._guesses
+
+    def generous(self: Speculation, slots: Longs, confirmed: Ints, budget: int) -> list[Ints]:
+        self._ledger.end[slots] += 1
+        said = guesses(self, slots, confirmed, budget)
+        self._ledger.end[slots] -= 1
+        return said
+
+    patch.setattr(Speculation, "_guesses", generous)
+
+
+@fault
+def a_row_is_planned_while_its_drafts_are_in_flight(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Speculation, "awaits", lambda self, slots, *_: np.zeros(len(slots), np.bool_))
+
+
+@fault
+def what_was_accepted_behind_a_stop_is_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(speculation, "_is_behind", lambda rows, ended: np.zeros(len(rows), np.bool_))
+
+
+@pytest.mark.parametrize("plant", FAULTS, ids=lambda plant: plant.__name__)
+def test_the_random_lives_find(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+
+    with pytest.raises((AssertionError, IndexError, KeyError, ValueError)):
+        live_many_lives(0)
