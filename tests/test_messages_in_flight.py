@@ -13,6 +13,7 @@ from stepahead.gpu.oracle import Oracle
 from stepahead.messages import Message, StepDone, StepPlan, TokensReady, same
 from stepahead.messages.codec import decode, encode
 
+from .drafters import ScriptedDrafter
 from .engines import make_engine
 
 Heard = list[tuple[str, int, Envelope[Message]]]
@@ -20,7 +21,9 @@ Heard = list[tuple[str, int, Envelope[Message]]]
 
 async def eventful_run(heard: Heard) -> None:
     """Preemption, stop strings, aborts, priorities and deadlines in one small pool."""
-    engine = make_engine(num_blocks=24, max_model_len=64, oracle=Oracle(eos_every=200))
+    oracle = Oracle(eos_every=200)
+    drafter = ScriptedDrafter(oracle, ("none", "partly"))
+    engine = make_engine(num_blocks=24, max_model_len=64, oracle=oracle, drafter=drafter)
     await engine.start()
     engine._started.journal.attach(
         lambda actor, turn: heard.extend((actor, turn.number, env) for env in turn.envelopes)

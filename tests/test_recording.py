@@ -38,6 +38,7 @@ from stepahead.messages import (
 from stepahead.messages.codec import pack
 from stepahead.messages.frames import sealed
 
+from .drafters import ScriptedDrafter
 from .engines import make_engine
 
 Heard = list[tuple[str, Turn[Message]]]
@@ -107,6 +108,15 @@ def test_a_recording_holds_every_message_with_its_number_times_actor_and_turn(
     assert read.end is not None
     assert read.end.failure is None
     assert read.num_damaged == 0
+
+
+def test_a_run_with_drafts_says_the_same_with_the_same_drafter_only(tmp_path: Path) -> None:
+    drafter = ScriptedDrafter(Oracle(eos_every=200), ("right", "partly", "wrong"))
+    record(tmp_path / "drafted", drafter=drafter)
+    recording = read_recording(tmp_path / "drafted")
+
+    assert replay(recording, drafter=drafter).difference is None
+    assert replay(recording).difference is not None
 
 
 def test_two_runs_of_the_same_give_the_same_bytes(
