@@ -1,4 +1,4 @@
-"""Faults planted where rows carry drafts, one at a time: the random lives must find each of them."""
+"""Faults planted where rows carry drafts, one at a time: the random lives must find each."""
 
 import numpy as np
 import pytest
