@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..messages import ConfigError
+from .config_checks import check_agreement, check_whole, is_number
 
 DEFAULT_MODEL = "smollm2-135m"
 Device = Literal["auto", "cpu", "simulated"]
@@ -37,21 +38,10 @@ class EngineConfig:
     check_invariants: bool = False  # assert the ledger after every message: slow, to find faults
 
     def __post_init__(self) -> None:
+        """What one value alone can be, then what the values say together."""
         self._check_choices()
-        for name in ("block_size", "max_num_seqs", "max_num_batched_tokens", "max_waiting"):
-            self._check_whole(name, getattr(self, name))
-        for name in ("num_blocks", "kv_memory", "max_model_len", "long_prefill_token_threshold"):
-            if getattr(self, name) is not None:
-                self._check_whole(name, getattr(self, name))
-        if self.steps_in_flight not in (1, 2, 3, 4):
-            raise ConfigError(f"steps_in_flight is {self.steps_in_flight!r}; it must be 1 to 4")
-        for name in ("ageing", "prefix_ttl"):
-            seconds = getattr(self, name)
-            is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-            if seconds is not None and not (is_number and 0 < seconds < float("inf")):
-                raise ConfigError(f"{name} is {seconds!r}; it must be above 0 seconds, or None")
-        if not 0 <= self.watermark < 1:
-            raise ConfigError(f"watermark is {self.watermark!r}; it must be from 0 to below 1")
+        self._check_numbers()
+        check_agreement(self)
 
     def _check_choices(self) -> None:
         for name, choices in (
@@ -62,10 +52,21 @@ class EngineConfig:
                 raise ConfigError(
                     f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(choices)}"
                 )
+        for name in ("prefix_caching", "check_invariants"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name} is {getattr(self, name)!r}; it must be True or False")
 
-    @staticmethod
-    def _check_whole(name: str, value: object) -> None:
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ConfigError(f"{name} is {value!r}; it must be a whole number of at least 1")
-        if name != "kv_memory" and value >= 2**31:
-            raise ConfigError(f"{name} is {value}; it must be below 2**31")
+    def _check_numbers(self) -> None:
+        for name in ("block_size", "max_num_seqs", "max_num_batched_tokens", "max_waiting"):
+            check_whole(name, getattr(self, name))
+        for name in ("num_blocks", "kv_memory", "max_model_len", "long_prefill_token_threshold"):
+            if getattr(self, name) is not None:
+                check_whole(name, getattr(self, name))
+        if isinstance(self.steps_in_flight, bool) or self.steps_in_flight not in (1, 2, 3, 4):
+            raise ConfigError(f"steps_in_flight is {self.steps_in_flight!r}; it must be 1 to 4")
+        for name in ("ageing", "prefix_ttl"):
+            seconds = getattr(self, name)
+            if seconds is not None and not (is_number(seconds) and 0 < seconds < float("inf")):
+                raise ConfigError(f"{name} is {seconds!r}; it must be above 0 seconds, or None")
+        if not is_number(self.watermark) or not 0 <= self.watermark < 1:
+            raise ConfigError(f"watermark is {self.watermark!r}; it must be from 0 to below 1")

@@ -84,8 +84,14 @@ class Engine:
             self.config, num_slots=2 * self.config.max_num_seqs
         )
         self._backend = backend
+        try:
+            await self._start_actors(backend, self._loop)
+        except BaseException:
+            await self.close()  # nothing stays half-started
+            raise
+
+    async def _start_actors(self, backend: Backend, loop: asyncio.AbstractEventLoop) -> None:
         if self._is_unwanted:
-            await self.close()
             raise EngineDead("the engine was closed while it started")
         log = RequestLog(backend.device.facts.model)
         journal = Journal(self._clock)
@@ -94,7 +100,7 @@ class Engine:
         self._wiring = wire(
             self.config,
             backend,
-            self._loop,
+            loop,
             journal,
             setup,
             offload=self._offload,
@@ -102,7 +108,7 @@ class Engine:
         )
         log.attach(journal)
         ready = asyncio.Event()
-        self._task = self._loop.create_task(self._run(self._wiring, ready), name="stepahead-engine")
+        self._task = loop.create_task(self._run(self._wiring, ready), name="stepahead-engine")
         await ready.wait()
 
     async def close(self) -> None:

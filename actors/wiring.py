@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..kvpool import BlockPool
-from ..messages import Finished, StepPlan
+from ..messages import ConfigError, Finished, StepPlan
 from .actor import Actor, Mailbox
 from .backend import Backend
 from .batching import Batcher, BatchLimits
@@ -85,15 +85,21 @@ def wire(
     to_executor: Mailbox[StepPlan] = Mailbox("executor", journal)
     to_detokenizer: Mailbox[DetokenizerMessage] = Mailbox("detokenizer", journal)
 
-    cores = build_cores(
-        setup,
-        journal,
-        drafter=backend.drafter,
-        executor=lambda plan: executor.launch(plan),  # which needs the Scheduler's address
-        detokenizer=to_detokenizer.post,
-        # A timer in floating point may fire a moment early, and would be set again for ever.
-        call_at=lambda t_ns, call: loop.call_later(max(t_ns - clock(), 0) / 1e9 + 1e-6, call),
-    )
+    try:
+        cores = build_cores(
+            setup,
+            journal,
+            drafter=backend.drafter,
+            executor=lambda plan: executor.launch(plan),  # which needs the Scheduler's address
+            detokenizer=to_detokenizer.post,
+            # A timer in floating point may fire a moment early, and would be set again for ever.
+            call_at=lambda t_ns, call: loop.call_later(max(t_ns - clock(), 0) / 1e9 + 1e-6, call),
+        )
+    except MemoryError as error:
+        raise ConfigError(
+            f"{setup.limits.num_slots:,} slots of {setup.limits.max_model_len:,} positions do not "
+            "fit into memory; use fewer"
+        ) from error
     to_scheduler = cores.to_scheduler
     executor = Executor(to_executor, journal, backend.device, scheduler=to_scheduler.post)
     detokenizer = Detokenizer(

@@ -25,8 +25,13 @@ def size_pool(options: DeviceOptions, *, context_length: int, position_bytes: in
     """Blocks from `num_blocks`, else from `kv_memory`, else a quarter of free memory.
 
     The last is at most 4 GiB and at most what every slot at full length would fill. A sequence
-    may become as long as the model, the option and the pool allow.
+    may become as long as the model and the pool allow, or as the option says.
     """
+    asked = options.max_model_len
+    if asked is not None and asked > context_length:
+        raise ConfigError(
+            f"max_model_len is {asked}, but the model's context is {context_length} positions"
+        )
     limit = min(context_length, options.max_model_len or context_length)
     block_bytes = options.block_size * position_bytes
     if options.num_blocks is not None:
@@ -43,7 +48,13 @@ def size_pool(options: DeviceOptions, *, context_length: int, position_bytes: in
             f"a block of {options.block_size} positions takes {block_bytes} bytes of KV memory; "
             f"given: {given}"
         )
-    return PoolSize(num_blocks, min(limit, num_blocks * options.block_size))
+    room = num_blocks * options.block_size
+    if asked is not None and asked > room:
+        raise ConfigError(
+            f"max_model_len is {asked}, but the KV memory holds {room} positions "
+            f"({num_blocks * block_bytes} bytes); ask for less, or give kv_memory"
+        )
+    return PoolSize(num_blocks, min(limit, room))
 
 
 def free_memory() -> int:

@@ -39,6 +39,9 @@ def make_config(**options: object) -> EngineConfig:
         "max_num_seqs": 8,
         "max_num_batched_tokens": 64,
     }
+    pool = options.get("num_blocks", 256)
+    assert isinstance(pool, int)
+    defaults["max_model_len"] = min(256, 4 * pool)  # as a model's context is fitted to the pool
     return EngineConfig(**{**defaults, **options})  # type: ignore[arg-type]  # passed on
 
 

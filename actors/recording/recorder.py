@@ -50,11 +50,15 @@ class Recorder:
 
 
 def check_writable(path: Path | None) -> None:
-    """Make the file at once, since it is written at the end. Raises ConfigError."""
+    """Find out at once, since the file is written at the end; a file that is there stays as it is
+    until then. Raises ConfigError."""
     if path is None:
         return
     try:
-        path.open("wb").close()
+        is_new = not path.exists()
+        path.open("ab").close()
+        if is_new:
+            path.unlink()
     except OSError as error:
         raise ConfigError(f"cannot record to {path}: {error.strerror or error}") from error
 

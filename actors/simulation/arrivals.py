@@ -41,8 +41,8 @@ class Arrivals:
         for name, value, most in limits:
             if not 0 < value <= most:
                 raise ConfigError(f"{name} is {value}; it must be above 0 and at most {most:,.0f}")
-        if self.burst < 1:
-            raise ConfigError(f"burst is {self.burst!r}; it must be at least 1")
+        if not 1 <= self.burst <= MAX_REQUESTS:
+            raise ConfigError(f"burst is {self.burst!r}; it must be from 1 to {MAX_REQUESTS:,}")
         if self.seed < 0:
             raise ConfigError(f"seed is {self.seed!r}; it must be at least 0")
         if self.rate * self.duration > MAX_REQUESTS:

@@ -65,7 +65,15 @@ def simulate(
         num_blocks=num_blocks,
         eos_token_ids=frozenset(),
     )
-    return _Run(trace, replace(config, num_blocks=num_blocks), hardware, facts).run()
+    config = replace(config, num_blocks=num_blocks)
+    try:
+        run = _Run(trace, config, hardware, facts)
+    except MemoryError as error:
+        raise ConfigError(
+            f"{2 * config.max_num_seqs:,} slots of {facts.max_model_len:,} positions and "
+            f"{num_blocks:,} blocks do not fit into memory; use fewer"
+        ) from error
+    return run.run()
 
 
 class _Run:
