@@ -38,6 +38,12 @@ class EngineOptions:
         given = _given(self, without=unlike)
         return EngineConfig(**given, prefix_caching=not self.no_prefix_caching)
 
+    def words(self) -> list[str]:
+        """What was said, as the words of another command line; it neither logs nor records."""
+        given = _given(self, without=("no_prefix_caching", "log", "record"))
+        words = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
+        return words + ["--no-prefix-caching"] * self.no_prefix_caching
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitOptions:
@@ -135,26 +141,27 @@ _SAMPLING = (
 
 def engine_options(command: Command) -> Command:
     """Give a command the options about the engine, as its argument `engine`."""
-    return _gather(command, "engine", EngineOptions, _ENGINE)
+    return gather(command, "engine", EngineOptions, _ENGINE)
 
 
 def limit_options(command: Command) -> Command:
     """Give a command the limits of an engine that is only imagined, as its argument `limits`."""
     block_size = click.option("--block-size", type=int, metavar="N", help="Positions per KV block.")
-    return _gather(command, "limits", LimitOptions, (block_size, *_LIMITS))
+    return gather(command, "limits", LimitOptions, (block_size, *_LIMITS))
 
 
 def sampling_options(command: Command) -> Command:
     """Give a command the options about sampling, as its argument `sampling`."""
-    return _gather(command, "sampling", SamplingOptions, _SAMPLING)
+    return gather(command, "sampling", SamplingOptions, _SAMPLING)
 
 
-def _gather(
+def gather(
     command: Command,
     argument: str,
-    kind: type[Options],
+    kind: type[Any],
     options: tuple[Callable[[Command], Command], ...],
 ) -> Command:
+    """Give a command options that it gets as one value: a dataclass with a field for each."""
     names = [field.name for field in fields(kind)]
 
     @wraps(command)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from stepahead import SamplingParams
-from stepahead.cli.bench_workload import batch_jobs, single_job
 from stepahead.cli.conversation import Conversation
 from stepahead.cli.history import MAX_BYTES, MAX_ENTRIES, BoundedHistory, history_file
 from stepahead.cli.output import without_controls
@@ -161,34 +160,6 @@ def test_the_stats_tell_how_answers_are_sampled_and_what_the_model_recommends() 
     assert own["sampling"] == "temperature 0.2, top_p 0.9"
     assert other["sampling"] == "temperature 0"
     assert other["the model recommends"] == "temperature 0.2, top_p 0.9"
-
-
-def test_the_batch_has_the_same_lengths_in_every_run_and_new_ids() -> None:
-    first, second = (batch_jobs(64, 49152, run, longest=8192) for run in (0, 1))
-
-    assert [len(job.prompt) for job in first] == [len(job.prompt) for job in second]
-    assert all(a.prompt[:8] != b.prompt[:8] for a, b in zip(first, second, strict=True))
-    assert first == batch_jobs(64, 49152, 0, longest=8192)
-
-
-def test_the_batch_asks_for_lengths_as_chats_have_them() -> None:
-    jobs = batch_jobs(64, 49152, 0, longest=8192)
-    prompts, outputs = [len(j.prompt) for j in jobs], [j.output_tokens for j in jobs]
-
-    assert 120 < sum(prompts) / 64 < 180
-    assert 80 < sum(outputs) / 64 < 120
-    assert min(prompts) >= 16
-    assert max(prompts) <= 512
-    assert min(outputs) >= 16
-    assert max(outputs) <= 256
-
-
-@pytest.mark.parametrize("longest", [2, 31, 64, 250])
-def test_a_short_context_gets_shorter_requests(longest: int) -> None:
-    jobs = [single_job(100, 0, longest=longest), *batch_jobs(64, 100, 0, longest=longest)]
-
-    assert all(len(j.prompt) + j.output_tokens <= longest for j in jobs)
-    assert all(j.prompt and j.output_tokens >= 1 for j in jobs)
 
 
 def test_the_history_is_read_only_where_the_home_is(tmp_path: Path) -> None:

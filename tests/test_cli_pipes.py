@@ -145,7 +145,7 @@ def test_a_benchmark_in_a_pipe_prints_one_json_object_per_measurement() -> None:
 
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert [line["bench"] for line in lines] == ["single", "batch"]
-    assert all(line["tokens_per_s"]["median"] > 0 for line in lines)
+    assert all(line["out_tok_s"]["median"] > 0 for line in lines)
     assert all(line["peak_memory_mb"] > 0 for line in lines)
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -1,13 +1,15 @@
 """The benchmarks of the host's side, made small: they measure what they say."""
 
 import asyncio
+import json
 import time
 
 import pytest
 
 from stepahead.actors import overlap_bench, request_bench
-from stepahead.cli import bench_host
+from stepahead.cli.bench import host
 from stepahead.cli.main import main
+from stepahead.cli.runner import event_loops
 from stepahead.gpu.paced import PacedDevice
 from stepahead.messages import StepDone, StepFailed, StepPlan
 
@@ -60,13 +62,31 @@ def test_the_request_bench_builds_requests_and_finds_long_ones_again() -> None:
 def test_a_bench_of_the_host_needs_no_model(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(bench_host, "BUILT", 3)
-    monkeypatch.setattr(bench_host, "LONG_TOKENS", 9_000)
+    monkeypatch.setattr(host, "BUILT", 3)
+    monkeypatch.setattr(host, "LONG_TOKENS", 9_000)
 
-    assert main(["bench", "request", "--json", "--model", "no-such-model"]) == 0
+    options = ["--json", "--runs", "2", "--model", "no-such-model"]
+    assert main(["bench", "request", *options]) == 0
 
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split('"')[3] for line in lines] == ["request", "long requests", "long requests"]
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    names = [f"long requests, {name}" for name, _ in event_loops()]
+    assert [line["bench"] for line in lines] == ["request", *names]
+    assert [line["runs"] for line in lines] == [2, 2, 2]
+    assert all(line["p99"]["min"] <= line["p99"]["max"] for line in lines)
+
+
+def test_the_control_plane_is_measured_by_size(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(host, "SIZES", (2, 3))
+    monkeypatch.setattr(host, "CONTROL_STEPS", 8)
+
+    assert main(["bench", "control-plane", "--json"]) == 0
+
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["bench"] for line in lines] == ["control-plane 2", "control-plane 3"]
+    assert [line["running"] for line in lines] == [2, 3]
+    assert all(line["us_per_step"]["median"] > 0 for line in lines)
 
 
 def test_a_comparison_is_of_the_single_stream(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,47 +6,43 @@ in one, each side's idle threads slow the other down.
 
 import multiprocessing
 import time
-from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from ..actors.config import EngineConfig
-from ..gpu.loading.resolve import resolve_model
-from .bench_runs import Run, described, spread, summary, timed_run
-from .bench_workload import Job, single_job
-from .runner import progress, running_engine
+from ...actors.config import EngineConfig
+from ...gpu.loading.resolve import resolve_model
+from ..runner import progress, running_engine
+from .measurement import Measurement
+from .measures import of_stream
+from .on_model import engine_facts
+from .process import peak_memory_mb
+from .reporting import Report
+from .traces import Run, Trace, run_together
+from .workload import Job, Shapes
 
 
-async def compare(
-    config: EngineConfig, runs: int, show: Callable[[Mapping[str, object]], None]
-) -> None:
-    """Show the engine's line, that of transformers and the ratio of their medians."""
+async def compare(config: EngineConfig, runs: int, report: Report) -> None:
+    """Report the engine's runs, those of transformers, and the ratios pair by pair."""
     async with running_engine(config) as engine:
         facts = engine.facts
         with progress("loading the same model in transformers"):
             peer = _Peer(resolve_model(config.model), facts.dtype)
-        jobs = [
-            single_job(facts.vocab_size, n, longest=facts.max_model_len) for n in range(runs + 1)
-        ]
+        workload = Shapes(facts.vocab_size, facts.max_model_len).single(runs + 1)
         pairs = []
         try:
             with progress(f"in turn, {runs} runs after a warm-up"):
-                for job in jobs:
-                    pairs.append((await timed_run(engine, [job]), peer.run(job)))
+                for (job,) in workload.runs:
+                    pairs.append((await run_together(engine, [job]), peer.run(job)))
         finally:
             peer.close()
-    ours, theirs = zip(*pairs[1:], strict=True)
-    show({**described("single", facts), **summary(ours)})
-    show({**described("transformers generate", facts), **_without_memory(summary(theirs))})
-    ratios = [our.tokens_per_s / their.tokens_per_s for our, their in pairs[1:]]
-    show({"bench": "engine to transformers", "ratio": spread(ratios)})
-
-
-def _without_memory(line: dict[str, object]) -> dict[str, object]:
-    """The peak is this process's; that of the other is not known here."""
-    del line["peak_memory_mb"]
-    return line
+        about = engine_facts(engine)
+    ours, theirs = ([of_stream(run) for run in side] for side in zip(*pairs[1:], strict=True))
+    here = about | {"peak_memory_mb": peak_memory_mb()}
+    ratios = [{"ratio": a["out_tok_s"] / b["out_tok_s"]} for a, b in zip(ours, theirs, strict=True)]
+    report.add(Measurement("single", here, ours))
+    report.add(Measurement("transformers generate", about, theirs))
+    report.add(Measurement("engine to transformers", {}, ratios))
 
 
 class _Peer:
@@ -95,10 +91,10 @@ def _load(path: Path, dtype: str) -> Any:
 
 def _from_gguf(path: Path, dtype: Any) -> Any:
     """The model of transformers with the file's weights in full, and attention of its own."""
-    from ..gpu.loading.gguf_file import GgufFile
-    from ..gpu.loading.gguf_weights import GgufWeights
-    from ..gpu.models.generic_gguf import load_generic_gguf
-    from ..gpu.models.gguf_config import config_of_gguf
+    from ...gpu.loading.gguf_file import GgufFile
+    from ...gpu.loading.gguf_weights import GgufWeights
+    from ...gpu.models.generic_gguf import load_generic_gguf
+    from ...gpu.models.gguf_config import config_of_gguf
 
     file = GgufFile(path)
     config = config_of_gguf(file)
@@ -137,4 +133,5 @@ def _timed_generate(model: Any, job: Job) -> Run:
             streamer=streamer,
         )
     seconds = time.perf_counter() - started
-    return Run(seconds, ids.shape[1] - prompt.shape[1], (streamer.times[1] - started,))
+    answer = ids[0, prompt.shape[1] :].tolist()
+    return Run(seconds, [Trace(started, streamer.times[1:], answer)])

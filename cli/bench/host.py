@@ -1,0 +1,86 @@
+"""Benchmarks of the host's side alone: what it does per step and per request, without a model."""
+
+import gc
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+from ..runner import event_loops, progress, run
+from .measurement import Measurement
+
+SIZES = (8, 64, 256, 1024)
+CONTROL_STEPS = 256
+BUILT, BUILT_TOKENS, LONG_TOKENS = 1_000, 512, 100_000
+RUNNING, OVERLAP_STEPS = 256, 400
+STEP_MS = (5, 1)
+
+_ASKED = ("running", "step_ms", "steps_in_flight", "prompt_tokens", "requests", "cached_tokens")
+"""What the benchmarks say of themselves beside what they measured."""
+
+
+def control_plane(runs: int) -> Iterator[Measurement]:
+    from ...actors.control_plane_bench import measure
+
+    for size in SIZES:
+        with progress(f"{size} running sequences"):
+            lines = [measure(running=size, steps=CONTROL_STEPS) for _ in range(runs)]
+        yield _measurement(f"control-plane {size}", lines)
+
+
+def request(runs: int) -> Iterator[Measurement]:
+    from ...actors.request_bench import build, lag
+
+    _settle_memory()
+    with progress(f"{BUILT:,} requests of {BUILT_TOKENS} tokens"):
+        lines = [run(build(BUILT_TOKENS, BUILT)) for _ in range(runs)]
+    yield _measurement("request", lines)
+    for name, factory in event_loops():
+        with progress(f"prompts of {LONG_TOKENS:,} tokens on {name}"):
+            lines = [run(lag(LONG_TOKENS), factory) for _ in range(runs)]
+        yield _measurement(f"long requests, {name}", lines)
+
+
+def overlap(runs: int) -> Iterator[Measurement]:
+    from ...actors.overlap_bench import measure
+
+    _settle_memory()
+    for name, factory in event_loops():
+        for step_ms in STEP_MS:
+            for steps_in_flight in (2, 1):
+                case = f"steps of {step_ms} ms, {steps_in_flight} in flight, {name}"
+                with progress(case):
+                    lines = [
+                        run(
+                            measure(
+                                RUNNING,
+                                step_ms / 1e3,
+                                steps_in_flight=steps_in_flight,
+                                steps=OVERLAP_STEPS,
+                            ),
+                            factory,
+                        )
+                        for _ in range(runs)
+                    ]
+                yield _measurement(f"overlap, {case}", lines)
+
+
+def _measurement(
+    bench: str, lines: Collection[Mapping[str, Any]], asked: Collection[str] = _ASKED
+) -> Measurement:
+    """Each of these benchmarks warms up for itself."""
+    about = {name: value for line in lines for name, value in line.items() if name in asked}
+    rows = [{n: value for n, value in line.items() if n not in asked} for line in lines]
+    return Measurement(bench, about, rows)
+
+
+def _settle_memory() -> None:
+    """What was there before is not walked through again by the collector, as in a server that
+    calls `gc.freeze` once it has started."""
+    gc.collect()
+    gc.freeze()
+
+
+HOST_BENCHES: Mapping[str | None, Callable[[int], Iterator[Measurement]]] = {
+    "control-plane": control_plane,
+    "request": request,
+    "overlap": overlap,
+}
