@@ -175,9 +175,7 @@ def test_what_is_not_json_is_named_with_its_line(data: bytes, fault: str, tmp_pa
     ("only", "fault"),
     [(["W5"], "--only names 'W5'; W1, W2, W3, W4 are known"), (["W3"], "has no W3")],
 )
-def test_a_workload_that_is_not_there_is_named(
-    only: list[str], fault: str, tmp_path: Path
-) -> None:
+def test_a_workload_that_is_not_there_is_named(only: list[str], fault: str, tmp_path: Path) -> None:
     with pytest.raises(Mistake) as raised:
         read_workloads(write(tmp_path, workloads()), only, runs=1)
 

@@ -33,7 +33,7 @@ class Report:
         self._show_ratios(list(ratios(measured, self._there)))
 
     def add_start(self, **seconds: float | None) -> None:
-        """How long after the start of the process the engine was ready, and answered."""
+        """Seconds until the command began, for the model to load, until the first answer."""
         rounded = {name: round(value, 2) for name, value in seconds.items() if value is not None}
         if self._file is not None:
             self._file.add(rounded)
