@@ -7,6 +7,8 @@ from dataclasses import asdict
 from ..messages import Result
 from .output import is_plain, is_terminal, without_controls
 
+_COUNTS = ("prompt_tokens", "completion_tokens", "cached_tokens")
+
 
 def result_fields(result: Result) -> dict[str, object]:
     """The JSON form of a finished request."""
@@ -15,7 +17,7 @@ def result_fields(result: Result) -> dict[str, object]:
         "token_ids": list(result.token_ids),
         "finish_reason": str(result.finish_reason),
         "stop_reason": result.stop_reason,
-        "usage": asdict(result.usage),
+        "usage": {name: getattr(result.usage, name) for name in _COUNTS},
         "timings": asdict(result.timings),
     }
 
