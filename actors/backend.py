@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio.to_thread
 
-from ..gpu.device import Device, DeviceFacts
+from ..gpu.device import Device, DeviceFacts, ReloadableDevice
 from ..messages import ConfigError, SamplingParams
 from .batching import Drafter
 from .config import EngineConfig
@@ -48,6 +48,17 @@ async def open_backend(config: EngineConfig, num_slots: int) -> Backend:
         for device in opened:
             device.close()
         raise
+
+
+def weights_source(device: Device, model: str | Path) -> str:
+    """What a device is to load. Raises ConfigError where it cannot load anything, ModelError where
+    there is no such model; nobody has been disturbed then."""
+    facts = device.facts
+    if not isinstance(device, ReloadableDevice):
+        raise ConfigError(
+            f"the {facts.device} device cannot load other weights; start another engine with them"
+        )
+    return str(model) if facts.device == "simulated" else str(_resolve(model))
 
 
 def simulated_backend(

@@ -1,5 +1,6 @@
 """Control: what an operator does to a live engine, beside its requests."""
 
+import asyncio
 import itertools
 from typing import TypeAlias
 
@@ -7,11 +8,14 @@ from ..gpu.device import DeviceFacts
 from ..kvpool import prefix_root
 from ..messages import (
     ConfigError,
+    ModelError,
     Pause,
     PinPrefix,
+    ReloadWeights,
     RequestRejected,
     ResetPrefixCache,
     Resume,
+    WeightsLoaded,
     frozen_ints,
 )
 from .actor import Address
@@ -19,8 +23,9 @@ from .intake import Conversation, Intake, Prompt
 from .kvpool import CacheControl
 from .pin import Pin
 from .request_options import check_salt, check_seconds, salt_bytes
+from .streams import OutputStreams
 
-SchedulerControl: TypeAlias = Pause | Resume
+SchedulerControl: TypeAlias = Pause | Resume | ReloadWeights
 
 
 class Control:
@@ -30,6 +35,7 @@ class Control:
         self,
         facts: DeviceFacts,
         intake: Intake,
+        streams: OutputStreams,
         *,
         prefix_caching: bool,
         scheduler: Address[SchedulerControl],
@@ -37,17 +43,56 @@ class Control:
     ) -> None:
         self._facts = facts
         self._intake = intake
+        self._streams = streams
         self._prefix_caching = prefix_caching
         self._scheduler = scheduler
         self._pool = pool
+        self._loading: asyncio.Future[WeightsLoaded | None] | None = None
         self._pins: set[Pin] = set()
         self._numbers = itertools.count(1)
+
+    # Planning
 
     def pause(self) -> None:
         self._scheduler(Pause())
 
     def resume(self) -> None:
+        self._intake.is_draining = False
         self._scheduler(Resume())
+
+    async def drain(self, timeout: float | None) -> bool:
+        """Whether every request has ended; those that come meanwhile are refused."""
+        self._intake.is_draining = True
+        self._scheduler(Resume())  # a paused engine would never come to an end
+        try:
+            await asyncio.wait_for(self._streams.wait_empty(), timeout)
+        except TimeoutError:
+            return False
+        return True
+
+    # Weights
+
+    async def reload_weights(self, source: str) -> None:
+        """Have the device load other weights, one reload after the other. Raises ModelError where
+        it kept what it had. It goes on if the caller is cancelled."""
+        while self._loading is not None:
+            await asyncio.wait({self._loading})
+        self._streams.check_alive()
+        self._loading = asyncio.get_running_loop().create_future()
+        self._scheduler(ReloadWeights(source))
+        loaded = await asyncio.shield(self._loading)
+        if loaded is None:
+            self._streams.check_alive()
+        elif loaded.error is not None:
+            raise ModelError(loaded.error)
+
+    def weights_loaded(self, loaded: WeightsLoaded | None) -> None:
+        """The device has said what came of it, or will not any more."""
+        if self._loading is not None:
+            self._loading.set_result(loaded)
+            self._loading = None
+
+    # The prefix cache
 
     def reset_prefix_cache(self) -> None:
         self._pool(ResetPrefixCache())
@@ -75,6 +120,7 @@ class Control:
         return pin
 
     def close(self) -> None:
-        """Nothing is pinned any more, and no timer is left."""
+        """The engine is over: nothing is pinned or loaded any more, and no timer is left."""
+        self.weights_loaded(None)
         for pin in list(self._pins):
             pin.end()

@@ -7,7 +7,7 @@ else. So a recording of both determines every plan, and a replay builds the same
 from dataclasses import dataclass
 
 from ..kvpool import BlockPool
-from ..messages import StepPlan, TokensReady
+from ..messages import LoadWeights, StepPlan, TokensReady
 from .actor import Address, Mailbox
 from .batching import Batcher, BatchLimits, Drafter
 from .invariants import Invariants
@@ -41,7 +41,7 @@ def build_cores(
     setup: CoreSetup,
     journal: Journal,
     *,
-    executor: Address[StepPlan],
+    executor: Address[StepPlan | LoadWeights],
     detokenizer: Address[TokensReady],
     call_at: CallAt,
     drafter: Drafter | None = None,
@@ -64,6 +64,7 @@ def build_cores(
         executor=executor,
         detokenizer=detokenizer,
         call_at=call_at,
+        weights=executor,
         after_turn=None if invariants is None else invariants.check_turn,
     )
     return Cores(pool, batcher, kvpool, scheduler, to_pool, to_scheduler)

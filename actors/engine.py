@@ -3,8 +3,9 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from types import TracebackType
-from typing import Self, TypedDict, Unpack
+from typing import Self, Unpack
 
 import anyio
 
@@ -15,7 +16,7 @@ from ..messages import (
     Result,
     SamplingParams,
 )
-from .backend import Backend, open_backend
+from .backend import Backend, open_backend, weights_source
 from .config import EngineConfig
 from .intake import Conversation, Intake, Offload, Prompt
 from .journal import Journal
@@ -23,21 +24,11 @@ from .offload import offload_to_thread
 from .pin import Pin
 from .recording.recorder import Recorder, check_writable, open_recorder
 from .request_log import RequestLog
-from .request_options import RequestOptions
-from .stats import EngineHealth, EngineStats
+from .request_options import Options, RequestOptions
+from .stats import EngineHealth, EngineState, EngineStats
 from .stream import DeltaStream
 from .streams import OutputStream
 from .wiring import Wiring, core_setup, wire
-
-
-class Options(TypedDict, total=False):
-    """Request options, as keywords; RequestOptions tells what each means."""
-
-    request_id: str | None
-    priority: int
-    deadline: float | None
-    queue_timeout: float | None
-    cache_salt: str | None
 
 
 class Engine:
@@ -93,7 +84,7 @@ class Engine:
     async def _start_actors(self, backend: Backend, loop: asyncio.AbstractEventLoop) -> None:
         if self._is_unwanted:
             raise EngineDead("the engine was closed while it started")
-        log = RequestLog(backend.device.facts.model)
+        log = RequestLog(backend.device)
         journal = Journal(self._clock)
         setup = core_setup(self.config, backend)
         self._recorder = open_recorder(self.config.record, setup, backend.device.facts, journal)
@@ -218,8 +209,27 @@ class Engine:
         self._started.control.pause()
 
     async def resume(self) -> None:
-        """Go on after `pause`."""
+        """Go on after `pause`, and take requests again after `drain`."""
         self._started.control.resume()
+
+    async def drain(self, timeout: float | None = None) -> bool:
+        """Let the live requests finish; new ones raise EngineOverloaded, until `resume`.
+
+        True when nothing is live any more, False when that took longer than `timeout` seconds:
+        then what is live goes on. A paused engine goes on, too.
+        """
+        return await self._started.control.drain(timeout)
+
+    async def reload_weights(self, model: str | Path) -> None:
+        """Go on with the weights of another model of the same shape and vocabulary.
+
+        Live requests keep what they said, and continue with the new weights; no cached prefix is
+        used after. Raises ModelError where the weights cannot be loaded, and ConfigError where the
+        device cannot load others: then all goes on with the old ones.
+        """
+        wiring, device = self._started, self._opened.device
+        source = await self._offload(lambda: weights_source(device, model))
+        await wiring.control.reload_weights(source)
 
     async def reset_prefix_cache(self) -> None:
         """Forget every cached prefix; what runs goes on."""
@@ -259,20 +269,16 @@ class Engine:
     async def health(self) -> EngineHealth:
         """Whether the engine lives, and when it last made progress; never waits for the device."""
         wiring = self._started
-        state = "dead" if self._dead else "closed" if self._closing else "running"
+        state: EngineState = "draining" if wiring.intake.is_draining else "running"
+        if self._dead or self._closing:
+            state = "dead" if self._dead else "closed"
         return EngineHealth(
-            state=state,  # type: ignore[arg-type]  # one of the three literals
+            state=state,
             live_requests=len(wiring.streams),
             steps_in_flight=len(wiring.batcher.steps),
-            seconds_since_progress=self._seconds_since_progress(wiring),
+            seconds_since_progress=wiring.seconds_since_progress,
             cause=None if self._dead is None else str(self._dead),
         )
-
-    @staticmethod
-    def _seconds_since_progress(wiring: Wiring) -> float:
-        if not len(wiring.streams):
-            return 0.0
-        return (wiring.journal.clock() - wiring.scheduler.progressed_ns) / 1e9
 
     # Guards
 

@@ -4,37 +4,54 @@ A plan reaches the device in the Scheduler's own turn: it is numbered like every
 does not wait for the event loop, which may have hundreds of readers to serve first.
 """
 
-from ..gpu.device import Device
-from ..messages import StepDone, StepFailed, StepPlan
+from typing import TypeAlias
+
+from ..gpu.device import Device, ReloadableDevice
+from ..messages import LoadWeights, StepDone, StepFailed, StepPlan, WeightsLoaded
 from .actor import Actor, Address, Mailbox
 from .journal import Journal, Turn
 
+ExecutorMessage: TypeAlias = StepPlan | LoadWeights
 
-class Executor(Actor[StepPlan]):
+
+class Executor(Actor[ExecutorMessage]):
     """Launches each step as it arrives; the device posts one result each, in order (rule 3)."""
 
     def __init__(
         self,
-        mailbox: Mailbox[StepPlan],
+        mailbox: Mailbox[ExecutorMessage],
         journal: Journal,
         device: Device,
         *,
-        scheduler: Address[StepDone | StepFailed],
+        scheduler: Address[StepDone | StepFailed | WeightsLoaded],
+        control: Address[WeightsLoaded],
     ) -> None:
         super().__init__(mailbox)
         self._journal = journal
         self._device = device
         self._scheduler = scheduler
+        self._control = control
 
-    def launch(self, plan: StepPlan) -> None:
-        """Hand over a plan at once."""
-        self._journal.note("executor", plan)
+    def take(self, message: ExecutorMessage) -> None:
+        """Hand over a plan at once, or have weights loaded."""
+        self._journal.note("executor", message)
         try:
-            self._device.launch(plan, self._scheduler)
+            self._hand_over(message)
         except Exception as error:
             self._mailbox.fail(error)  # ours, though it ends the Scheduler's turn
             raise
 
-    def react(self, turn: Turn[StepPlan]) -> None:
+    def react(self, turn: Turn[ExecutorMessage]) -> None:
         for envelope in turn.envelopes:
-            self._device.launch(envelope.message, self._scheduler)
+            self._hand_over(envelope.message)
+
+    def _hand_over(self, message: ExecutorMessage) -> None:
+        if isinstance(message, StepPlan):
+            self._device.launch(message, self._scheduler)
+            return
+        assert isinstance(self._device, ReloadableDevice), "refused before anybody was told"
+        self._device.load_weights(message.source, self._loaded)
+
+    def _loaded(self, loaded: WeightsLoaded) -> None:
+        self._scheduler(loaded)
+        self._control(loaded)

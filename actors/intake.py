@@ -66,6 +66,7 @@ class Intake:
         self._scheduler = scheduler
         self._detokenizer = detokenizer
         self._serials = itertools.count(1)
+        self.is_draining = False  # then nothing new is admitted
         self._eos_ids = facts.eos_token_ids | tokenizer.eos_token_ids
 
     async def submit(
@@ -199,6 +200,11 @@ class Intake:
         if request_id is not None and self._streams.serial_of(request_id) is not None:
             raise RequestRejected(
                 f"request_id {request_id!r} is that of a live request; ids must differ"
+            )
+        if self.is_draining:
+            raise EngineOverloaded(
+                "the engine is draining: it finishes the requests it has and takes no new ones",
+                retry_after=self._seconds_per_request(),
             )
         if len(self._streams) >= self._max_live:
             raise EngineOverloaded(

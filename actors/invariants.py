@@ -29,7 +29,8 @@ class Invariants:
             for block in self._touched.by(plan):
                 assert not self._pool.is_free(block), "a step in flight touches a free block"
         self._touched.forget_until(steps.done)
-        is_stuck = not batcher.is_empty and not batcher.is_paused and not len(steps)
+        is_held = batcher.is_paused or batcher.weights.is_awaited
+        is_stuck = not batcher.is_empty and not is_held and not len(steps)
         assert not is_stuck, "there is work, no step is in flight, and none was planned"
 
 

@@ -11,6 +11,7 @@ from ..messages import (
     AdmitSequence,
     BlocksReserved,
     BlocksSettled,
+    ForgetPrefixes,
     ForgetUnused,
     PinPrefix,
     PublishBlocks,
@@ -26,7 +27,13 @@ from .journal import Journal, Turn
 
 CacheControl: TypeAlias = ResetPrefixCache | PinPrefix | UnpinPrefix
 PoolQuestion: TypeAlias = (
-    ReserveBlocks | AdmitSequence | PublishBlocks | ReleaseBlocks | UnpublishBlocks | ForgetUnused
+    ReserveBlocks
+    | AdmitSequence
+    | PublishBlocks
+    | ReleaseBlocks
+    | UnpublishBlocks
+    | ForgetUnused
+    | ForgetPrefixes
 )
 PoolAnswer: TypeAlias = BlocksReserved | SequenceAdmitted | BlocksSettled
 
@@ -74,6 +81,9 @@ class KVPool(Actor[CacheControl]):
 
     def forget_unused(self, ask: ForgetUnused) -> BlocksSettled:
         return self._answer(self._pool.forget_unused, ask)
+
+    def forget_prefixes(self, ask: ForgetPrefixes) -> BlocksSettled:
+        return self._answer(self._pool.forget_prefixes, ask)
 
     def _answer(self, apply: Callable[[Ask], Answer], ask: Ask) -> Answer:
         arrived = self._mailbox.drain()

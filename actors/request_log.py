@@ -10,6 +10,7 @@ from typing import Any
 
 import structlog
 
+from ..gpu.device import Device
 from ..messages import (
     Finished,
     Generate,
@@ -24,15 +25,15 @@ from .journal import Envelope, Journal, Turn
 
 
 class RequestLog:
-    """Writes the events of one engine; bound once to its model's name.
+    """Writes the events of one engine, each with its model's name.
 
     A logger that raises (a full disk, a broken processor) ends the log and not the engine.
     """
 
-    def __init__(self, model: str) -> None:
-        self._log: Any = None  # whatever bound logger the program chose
-        if structlog.is_configured():
-            self._log = structlog.get_logger("stepahead").bind(model=model)
+    def __init__(self, device: Device) -> None:
+        self._device = device  # which may load another model
+        self._model: str | None = None  # what the logger is bound to
+        self._log: Any = structlog.get_logger("stepahead") if structlog.is_configured() else None
 
     def attach(self, journal: Journal) -> None:
         """Follow the messages of an engine, if anybody reads debug events."""
@@ -51,6 +52,9 @@ class RequestLog:
         if self._log is None:
             return
         try:
+            if self._model != self._device.facts.model:
+                self._model = self._device.facts.model
+                self._log = self._log.bind(model=self._model)
             write(*arguments)
         except Exception:  # whatever the program's own logger raises
             self._log = None

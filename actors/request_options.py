@@ -2,10 +2,21 @@
 
 from dataclasses import dataclass
 from numbers import Real
+from typing import TypedDict
 
 from ..messages import RequestRejected
 
 MAX_SECONDS = 1e9
+
+
+class Options(TypedDict, total=False):
+    """Request options, as keywords; RequestOptions tells what each means."""
+
+    request_id: str | None
+    priority: int
+    deadline: float | None
+    queue_timeout: float | None
+    cache_salt: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

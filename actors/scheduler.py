@@ -7,20 +7,32 @@ from ..messages import (
     Abort,
     DeadlineReached,
     Generate,
+    LoadWeights,
     Pause,
+    ReloadWeights,
     Resume,
     StepDone,
     StepFailed,
     StepPlan,
     StopMatched,
     TokensReady,
+    WeightsLoaded,
 )
 from .actor import Actor, Address, Mailbox
 from .batching import Batcher
 from .journal import Turn
 
 SchedulerMessage: TypeAlias = (
-    Generate | Abort | StopMatched | DeadlineReached | Pause | Resume | StepDone | StepFailed
+    Generate
+    | Abort
+    | StopMatched
+    | DeadlineReached
+    | Pause
+    | Resume
+    | ReloadWeights
+    | WeightsLoaded
+    | StepDone
+    | StepFailed
 )
 
 MAX_FAILURES_IN_A_ROW = 8  # steps; a device that fails this often is broken
@@ -48,6 +60,7 @@ class Scheduler(Actor[SchedulerMessage]):
         executor: Address[StepPlan],
         detokenizer: Address[TokensReady],
         call_at: CallAt,
+        weights: Address[LoadWeights] | None = None,
         after_turn: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(mailbox)
@@ -55,6 +68,7 @@ class Scheduler(Actor[SchedulerMessage]):
         self._executor = executor
         self._detokenizer = detokenizer
         self._call_at = call_at
+        self._weights = weights  # None: the device has none, and nobody asks for others
         self._after_turn = after_turn  # invariants to check
         self._timer: Timer | None = None
         self._timer_ns: int | None = None
@@ -66,6 +80,8 @@ class Scheduler(Actor[SchedulerMessage]):
         for envelope in turn.envelopes:
             self._apply(envelope.message, turn.t_ns)
         self._batcher.expire(turn.t_ns)
+        if self._batcher.weights.is_awaited:
+            self._load_weights()
         while (plan := self._batcher.plan(turn.t_ns)) is not None:
             self._executor(plan)
             self.progressed_ns = turn.t_ns
@@ -99,12 +115,23 @@ class Scheduler(Actor[SchedulerMessage]):
                     self._count_failure(message)
             case DeadlineReached():
                 self._timer_ns = None
+            case ReloadWeights():
+                self._batcher.weights.want(message.source)
+            case WeightsLoaded():
+                self.progressed_ns = now_ns
+                self._batcher.weights.loaded()
             case Pause():
                 self._batcher.is_paused = True
             case Resume():
                 self._batcher.is_paused = False
             case _:
                 assert_never(message)
+
+    def _load_weights(self) -> None:
+        source = self._batcher.weights.begin_loading()
+        if source is not None:
+            assert self._weights is not None
+            self._weights(LoadWeights(source))
 
     def _count_failure(self, failed: StepFailed) -> None:
         self._failures_in_a_row += 1

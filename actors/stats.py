@@ -1,11 +1,13 @@
 """What an engine tells of itself."""
 
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Literal, Self, TypeAlias
 
 from ..kvpool import BlockPool
 from .batching import Batcher
 from .streams import OutputStreams
+
+EngineState: TypeAlias = Literal["running", "draining", "dead", "closed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class EngineStats:
 class EngineHealth:
     """Whether the engine lives and makes progress."""
 
-    state: Literal["running", "dead", "closed"]
+    state: EngineState
     live_requests: int
     steps_in_flight: int
     seconds_since_progress: float  # since a step was posted or done, or the engine was idle

@@ -74,6 +74,8 @@ class OutputStreams:
         self._streams: dict[int, OutputStream] = {}
         self._serials: dict[str, int] = {}
         self._dead: EngineDead | None = None
+        self._is_empty = asyncio.Event()
+        self._is_empty.set()
         self.finished = 0  # requests whose last delta was pushed
 
     def __len__(self) -> int:
@@ -85,7 +87,13 @@ class OutputStreams:
         assert request_id not in self._serials
         self._serials[request_id] = serial
         stream = self._streams[serial] = OutputStream(serial, request_id)
+        self._is_empty.clear()
         return stream
+
+    async def wait_empty(self) -> None:
+        """Wait until no request is live. Raises EngineDead when the rest will never end."""
+        await self._is_empty.wait()
+        self.check_alive()
 
     def give_up(self, serial: int) -> None:
         """Somebody gave up on it, perhaps before the Scheduler knows it."""
@@ -97,6 +105,7 @@ class OutputStreams:
         stream = self._streams.pop(serial, None)
         if stream is not None:
             del self._serials[stream.request_id]
+            self._note_empty()
 
     def check_alive(self) -> None:
         if self._dead is not None:
@@ -112,6 +121,7 @@ class OutputStreams:
         if stream.is_over:
             del self._streams[serial], self._serials[stream.request_id]
             self.finished += 1
+            self._note_empty()
 
     def fail_all(self, failure: EngineDead) -> None:
         """No request will finish any more, and no new one can begin."""
@@ -120,3 +130,8 @@ class OutputStreams:
             stream.fail(failure)
         self._streams.clear()
         self._serials.clear()
+        self._note_empty()
+
+    def _note_empty(self) -> None:
+        if not self._streams:
+            self._is_empty.set()

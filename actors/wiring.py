@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..kvpool import BlockPool
-from ..messages import ConfigError, Finished, StepPlan
+from ..messages import ConfigError, Finished
 from .actor import Actor, Mailbox
 from .backend import Backend
 from .batching import Batcher, BatchLimits
@@ -21,7 +21,7 @@ from .config import EngineConfig
 from .control import Control
 from .cores import CoreSetup, build_cores
 from .detokenizer import Detokenizer, DetokenizerMessage
-from .executor import Executor
+from .executor import Executor, ExecutorMessage
 from .intake import Intake, Offload
 from .journal import Journal
 from .scheduler import Scheduler
@@ -67,6 +67,13 @@ class Wiring:
     scheduler: Scheduler
     actors: tuple[Actor[Any], ...]
 
+    @property
+    def seconds_since_progress(self) -> float:
+        """Since a step was posted or done; 0 while nobody waits for one."""
+        if not len(self.streams):
+            return 0.0
+        return (self.journal.clock() - self.scheduler.progressed_ns) / 1e9
+
 
 def wire(
     config: EngineConfig,
@@ -82,7 +89,7 @@ def wire(
     facts, clock = backend.device.facts, journal.clock
     streams = OutputStreams()
 
-    to_executor: Mailbox[StepPlan] = Mailbox("executor", journal)
+    to_executor: Mailbox[ExecutorMessage] = Mailbox("executor", journal)
     to_detokenizer: Mailbox[DetokenizerMessage] = Mailbox("detokenizer", journal)
 
     try:
@@ -90,7 +97,7 @@ def wire(
             setup,
             journal,
             drafter=backend.drafter,
-            executor=lambda plan: executor.launch(plan),  # which needs the Scheduler's address
+            executor=lambda message: executor.take(message),  # which needs the Scheduler's address
             detokenizer=to_detokenizer.post,
             # A timer in floating point may fire a moment early, and would be set again for ever.
             call_at=lambda t_ns, call: loop.call_later(max(t_ns - clock(), 0) / 1e9 + 1e-6, call),
@@ -101,7 +108,6 @@ def wire(
             "fit into memory; use fewer"
         ) from error
     to_scheduler = cores.to_scheduler
-    executor = Executor(to_executor, journal, backend.device, scheduler=to_scheduler.post)
     detokenizer = Detokenizer(
         to_detokenizer,
         backend.tokenizer,
@@ -122,9 +128,17 @@ def wire(
     control = Control(
         facts,
         intake,
+        streams,
         prefix_caching=config.prefix_caching,
         scheduler=to_scheduler.post,
         pool=cores.to_pool.post,
+    )
+    executor = Executor(
+        to_executor,
+        journal,
+        backend.device,
+        scheduler=to_scheduler.post,
+        control=control.weights_loaded,
     )
     return Wiring(
         journal,

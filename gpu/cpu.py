@@ -11,19 +11,31 @@ from typing import TypeAlias
 
 import torch
 
-from ..messages import ConfigError, StepDone, StepFailed, StepPlan
-from .device import DeviceFacts, StepAddress
+from ..messages import (
+    ConfigError,
+    ModelError,
+    StepaheadError,
+    StepDone,
+    StepFailed,
+    StepPlan,
+    WeightsLoaded,
+)
+from .device import DeviceFacts, LoadedAddress, StepAddress
 from .huge_pages import huge_pages
 from .kv import PagedKV, bytes_per_position
 from .loading.resolve import resolve_model
 from .memory import give_memory_back, size_pool
 from .models.opening import open_model
 from .options import DeviceOptions
+from .reloading import load_other_weights
 from .runner import StepRunner
 from .slots import SlotTables
 
 Load: TypeAlias = Callable[[], tuple[StepRunner, DeviceFacts]]
 """Makes the model ready; runs on the device's own thread."""
+
+Reload: TypeAlias = Callable[[StepRunner, DeviceFacts, str], DeviceFacts]
+"""Gives the runner other weights, on the same thread, or raises and changes nothing."""
 
 Post: TypeAlias = Callable[[Callable[[], None]], None]
 """Schedules a call on the event loop from another thread: `loop.call_soon_threadsafe`."""
@@ -36,7 +48,7 @@ class CpuDevice:
     because those build on it; later ones run. Every launch is answered once, in order.
     """
 
-    def __init__(self, load: Load, post: Post) -> None:
+    def __init__(self, load: Load, post: Post, reload: Reload) -> None:
         """Wait until `load` is done on the device's thread; what it raises is raised here.
 
         All of torch's work in the process is then done by one team of OpenMP threads. A second
@@ -44,10 +56,10 @@ class CpuDevice:
         operations: that costs a tenth of every step.
         """
         self._post = post
-        self._queue: SimpleQueue[_Launch | _Resume | None] = SimpleQueue()
+        self._queue: SimpleQueue[_Item] = SimpleQueue()
         self._is_closing = threading.Event()
         opened: Future[DeviceFacts] = Future()
-        worker = _Worker(load, opened, self._queue, post, self._is_closing)
+        worker = _Worker(load, opened, self._queue, post, self._is_closing, reload)
         self._thread = threading.Thread(target=worker.run, name="stepahead-cpu", daemon=True)
         self._thread.start()
         try:
@@ -66,6 +78,18 @@ class CpuDevice:
             self._post(partial(done, StepFailed(plan.step, "the device is closed")))
         else:
             self._queue.put(_Launch(plan, done))
+
+    def load_weights(self, source: str, done: LoadedAddress) -> None:
+        """Queue a reload behind what runs; what came of it is posted to the event loop."""
+
+        def loaded(facts: DeviceFacts | None, error: str | None) -> None:
+            self._facts = facts or self._facts
+            done(WeightsLoaded(source, error))
+
+        if self._is_closing.is_set():
+            self._post(partial(done, WeightsLoaded(source, "the device is closed")))
+        else:
+            self._queue.put(_Reload(source, self._facts, loaded))
 
     def close(self) -> None:
         """Finish the step that runs, fail those that wait, and give the memory back."""
@@ -87,6 +111,23 @@ class _Resume:
     """Stands in the queue where a failure became known: what follows does not build on it."""
 
 
+class _Reload:
+    """Weights to load, what is true of the model until then, and where to say what came of it."""
+
+    def __init__(
+        self,
+        source: str,
+        facts: DeviceFacts,
+        loaded: Callable[[DeviceFacts | None, str | None], None],
+    ) -> None:
+        self.source = source
+        self.facts = facts
+        self.loaded = loaded
+
+
+_Item: TypeAlias = _Launch | _Resume | _Reload | None
+
+
 class _Worker:
     """The launch thread: owns the runner, and with it all memory, until it ends."""
 
@@ -94,9 +135,10 @@ class _Worker:
         self,
         load: Load,
         opened: "Future[DeviceFacts]",
-        queue: "SimpleQueue[_Launch | _Resume | None]",
+        queue: "SimpleQueue[_Item]",
         post: Post,
         is_closing: threading.Event,
+        reload: Reload,
     ) -> None:
         self._load = load
         self._opened = opened
@@ -104,6 +146,7 @@ class _Worker:
         self._queue = queue
         self._post = post
         self._is_closing = is_closing
+        self._reload = reload
         self._fault: str | None = None  # why steps fail until the next _Resume
 
     def run(self) -> None:
@@ -117,6 +160,8 @@ class _Worker:
             while (item := self._queue.get()) is not None:
                 if isinstance(item, _Resume):
                     self._fault = None
+                elif isinstance(item, _Reload):
+                    self._load_weights(item)
                 else:
                     self._answer(item)
         finally:
@@ -142,6 +187,19 @@ class _Worker:
         else:
             self._deliver(partial(launch.done, result))
 
+    def _load_weights(self, item: _Reload) -> None:
+        assert self._runner is not None
+        facts, error = None, None
+        try:
+            if self._is_closing.is_set():
+                raise ModelError("the device closed")
+            facts = self._reload(self._runner, item.facts, item.source)
+        except StepaheadError as mistake:
+            error = str(mistake)
+        except Exception as fault:  # whatever reading the files raised; the old weights are whole
+            error = f"{item.source} cannot be loaded: {type(fault).__name__}: {fault}"
+        self._deliver(partial(item.loaded, facts, error))
+
     def _skip(self, plan: StepPlan) -> None:
         assert self._runner is not None
         with suppress(Exception):  # a plan that does not fit the tables is answered as failed
@@ -159,7 +217,12 @@ class _Worker:
 
 def open_cpu_device(options: DeviceOptions, post: Post) -> CpuDevice:
     """Load a model and size its KV memory. Raises ModelError or ConfigError."""
-    return CpuDevice(partial(_load, options), post)
+
+    def reload(runner: StepRunner, facts: DeviceFacts, source: str) -> DeviceFacts:
+        dtype = choose_dtype(options.dtype)
+        return load_other_weights(runner, facts, options, Path(source), dtype)
+
+    return CpuDevice(partial(_load, options), post, reload)
 
 
 def _load(options: DeviceOptions) -> tuple[StepRunner, DeviceFacts]:

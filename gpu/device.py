@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
-from ..messages import StepDone, StepFailed, StepPlan
+from ..messages import StepDone, StepFailed, StepPlan, WeightsLoaded
 
+LoadedAddress: TypeAlias = Callable[[WeightsLoaded], None]
 StepAddress: TypeAlias = Callable[[StepDone | StepFailed], None]
 
 
@@ -36,4 +37,14 @@ class Device(Protocol):
 
     def close(self) -> None:
         """Finish or drop what is queued, stop every thread and release memory. Idempotent."""
+        ...
+
+
+@runtime_checkable
+class ReloadableDevice(Protocol):
+    """A device that can load other weights of the same shape while it lives."""
+
+    def load_weights(self, source: str, done: LoadedAddress) -> None:
+        """Load and return at once; `done` is posted on the thread of the event loop. No step is in
+        flight meanwhile. Weights that do not fit change nothing; KV is not cleared."""
         ...

@@ -43,6 +43,7 @@ class PagedKV:
         block_size: int,
         dtype: torch.dtype,
     ) -> None:
+        self.layers = layers
         self.block_size = block_size
         self.num_blocks = num_blocks
         num_rows = num_blocks * block_size

@@ -4,25 +4,39 @@ The hash of a prefix is h(p) = h(p - 1) * M + token(p) + 1 modulo 2**64, so it c
 each token in KV memory, and any lost, doubled, stale or misplaced token changes all that follows.
 """
 
+import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 MULTIPLIER = 0x9E3779B97F4A7C15  # odd, from the golden ratio: every bit of a token spreads
 MASK = 2**64 - 1
-EMPTY = 0  # the hash before the first token
 
 Hashes = NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
 class Oracle:
-    """Printable ASCII, with an EOS once in `eos_every` tokens on average (0: never)."""
+    """Printable ASCII, with an EOS once in `eos_every` tokens on average (0: never).
+
+    Other weights say something else, and no prefix that was hashed with the old ones is one.
+    """
 
     eos_token_id: int = 256
     eos_every: int = 0
+    weights: int = 0
+
+    @property
+    def empty(self) -> int:
+        """The hash before the first token."""
+        return _mix(self.weights) if self.weights else 0
+
+    def with_weights(self, source: str) -> Self:
+        """The oracle that these weights make of it."""
+        return replace(self, weights=zlib.crc32(source.encode()))
 
     def extend(self, prefix: int, token_ids: Iterable[int]) -> list[int]:
         """The hash at each of the tokens that follow a prefix."""
@@ -47,8 +61,8 @@ class Oracle:
         self, prompt: Iterable[int], max_tokens: int, *, stops: Sequence[int] = ()
     ) -> list[int]:
         """What an undisturbed run says: up to `max_tokens`, or to the first of `stops`."""
-        hashes = self.extend(EMPTY, prompt)
-        prefix = hashes[-1] if hashes else EMPTY
+        hashes = self.extend(self.empty, prompt)
+        prefix = hashes[-1] if hashes else self.empty
         said: list[int] = []
         while len(said) < max_tokens:
             said.append(self.next_token(prefix))
@@ -58,9 +72,9 @@ class Oracle:
         return said
 
 
-def is_chain(token_ids: NDArray[np.int32], hashes: Hashes) -> bool:
+def is_chain(empty: int, token_ids: NDArray[np.int32], hashes: Hashes) -> bool:
     """Whether each hash follows from the one before it and its token, from position 0."""
-    before = np.concatenate([np.zeros(1, dtype=np.uint64), hashes[:-1]])
+    before = np.concatenate([np.array([empty], dtype=np.uint64), hashes[:-1]])
     expected = before * np.uint64(MULTIPLIER) + token_ids.astype(np.uint64) + np.uint64(1)
     return bool((expected == hashes).all())
 

@@ -20,8 +20,12 @@ class StepRunner:
     def __init__(self, model: Decoder, tables: SlotTables, kv: PagedKV) -> None:
         self._model = model
         self._tables = tables
-        self._kv = kv
+        self.kv = kv
         self._workspace = Workspace()
+
+    def replace_model(self, model: Decoder) -> None:
+        """Run another model of the same shape from now on."""
+        self._model = model
 
     def skip(self, plan: StepPlan) -> None:
         """Take over what a plan changes without running it."""
@@ -34,7 +38,7 @@ class StepRunner:
         if not len(plan.slots):
             return StepDone(plan.step, NO_INTS)
         inputs = make_inputs(plan, self._tables)
-        attention = StepAttention(inputs, self._kv, self._workspace)
+        attention = StepAttention(inputs, self.kv, self._workspace)
         logits = self._model.forward(inputs, attention)
         if not len(logits):
             return StepDone(plan.step, NO_INTS)

@@ -7,19 +7,21 @@ unwritten block is found in the step it happens.
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..messages import RowFailed, StepDone, StepPlan, frozen_ints
-from .device import DeviceFacts, StepAddress
-from .oracle import EMPTY, Hashes, Oracle, is_chain
+from ..messages import RowFailed, StepDone, StepPlan, WeightsLoaded, frozen_ints
+from .device import DeviceFacts, LoadedAddress, StepAddress
+from .oracle import Hashes, Oracle, is_chain
 from .slots import SlotTables
 from .verify import accept, sampled_positions
 
 CallLater: TypeAlias = Callable[[float, Callable[[], None]], object]
+
+LOAD_S = 0.5  # how long loading weights takes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,18 @@ class SimulatedDevice:
         self._queue.append((plan, done))
         if len(self._queue) == 1:
             self._start_next()
+
+    def load_weights(self, source: str, done: LoadedAddress) -> None:
+        """Another oracle, after a while; KV that the old one wrote is wrong to the new one."""
+        assert not self._queue, "weights change under a step"
+
+        def finish() -> None:
+            if not self._is_closed:
+                self.oracle = self.oracle.with_weights(source)
+                self.facts = replace(self.facts, model=source)
+                done(WeightsLoaded(source))
+
+        self._call_later(LOAD_S, finish)
 
     def close(self) -> None:
         self._is_closed = True
@@ -130,7 +144,7 @@ class SimulatedDevice:
             places = self._places(slot, start, start + length)
             token_ids = self._slots.tokens[slot, start : start + length]
             before = (
-                EMPTY
+                self.oracle.empty
                 if start == 0
                 else int(self._kv_hashes[self._places(slot, start - 1, start)][0])
             )
@@ -142,7 +156,8 @@ class SimulatedDevice:
         places = self._places(slot, 0, end)
         token_ids, hashes = self._kv_tokens[places], self._kv_hashes[places]
         is_own = np.array_equal(token_ids, self._slots.tokens[slot, :end])
-        return hashes if is_own and is_chain(token_ids, hashes) else None
+        is_right = is_own and is_chain(self.oracle.empty, token_ids, hashes)
+        return hashes if is_right else None
 
     def _places(self, slot: int, start: int, end: int) -> NDArray[np.int64]:
         """Where positions [start, end) of a slot lie in KV memory."""

@@ -17,6 +17,7 @@ from ..messages import (
     AdmitSequence,
     BlocksReserved,
     BlocksSettled,
+    ForgetPrefixes,
     ForgetUnused,
     FullBlocks,
     Grant,
@@ -230,6 +231,12 @@ class BlockPool:
         for block in self._free.unused_since(ask.unused_since_ns):
             self._index.forget(block, PrefixEnd.EXPIRED)
             self._free.blank_again(block)
+        return BlocksSettled(self.num_free, self.next_fence)
+
+    def forget_prefixes(self, ask: ForgetPrefixes) -> BlocksSettled:
+        """Nothing cached is true any more: as `reset_cache`, in the order of the Scheduler."""
+        self._settle(ask.done)
+        self.reset_cache()
         return BlocksSettled(self.num_free, self.next_fence)
 
     # What the API asks

@@ -17,6 +17,7 @@ from .blocks import (
     AdmitSequence,
     BlocksReserved,
     BlocksSettled,
+    ForgetPrefixes,
     ForgetUnused,
     FullBlocks,
     Grant,
@@ -58,6 +59,7 @@ from .requests import (
     TokensReady,
 )
 from .steps import Drafts, RowFailed, RowState, StepDone, StepFailed, StepPlan
+from .weights import LoadWeights, ReloadWeights, WeightsLoaded
 
 Message: TypeAlias = (
     Generate
@@ -70,6 +72,9 @@ Message: TypeAlias = (
     | StepPlan
     | StepDone
     | StepFailed
+    | ReloadWeights
+    | LoadWeights
+    | WeightsLoaded
     | ReserveBlocks
     | BlocksReserved
     | AdmitSequence
@@ -79,6 +84,7 @@ Message: TypeAlias = (
     | BlocksSettled
     | UnpublishBlocks
     | ForgetUnused
+    | ForgetPrefixes
     | ResetPrefixCache
     | PinPrefix
     | UnpinPrefix
@@ -106,11 +112,13 @@ __all__ = [
     "EngineOverloaded",
     "FinishReason",
     "Finished",
+    "ForgetPrefixes",
     "ForgetUnused",
     "FullBlocks",
     "Generate",
     "Grant",
     "Ints",
+    "LoadWeights",
     "Longs",
     "Message",
     "ModelError",
@@ -122,6 +130,7 @@ __all__ = [
     "PrefixEnd",
     "PublishBlocks",
     "ReleaseBlocks",
+    "ReloadWeights",
     "RequestError",
     "RequestFailed",
     "RequestRejected",
@@ -143,6 +152,7 @@ __all__ = [
     "UnpinPrefix",
     "UnpublishBlocks",
     "Usage",
+    "WeightsLoaded",
     "frozen_ints",
     "frozen_longs",
     "same",

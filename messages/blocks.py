@@ -165,6 +165,14 @@ class ForgetUnused:
     unused_since_ns: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ForgetPrefixes:
+    """The device is to get other weights: nothing that is cached will be true any more."""
+
+    posted: int
+    done: int
+
+
 @dataclass(frozen=True, slots=True)
 class ResetPrefixCache:
     """Forget every cached block; sequences that run keep theirs: API → KVPool."""

@@ -35,7 +35,8 @@ class RequestRejected(RequestError):
 
 
 class EngineOverloaded(RequestError):
-    """Raised when the waiting queue is full; the request could be served later."""
+    """Raised when the waiting queue is full or the engine drains; the request could be served
+    later."""
 
     def __init__(self, message: str, retry_after: float) -> None:
         super().__init__(message)

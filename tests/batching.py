@@ -26,6 +26,7 @@ from stepahead.messages import (
     StepFailed,
     StepPlan,
     TokensReady,
+    WeightsLoaded,
     frozen_ints,
 )
 
@@ -147,6 +148,8 @@ class World:
         self.drafted = 0  # drafts that completed steps carried
         self.accepted = 0  # those that turned out right
         self.has_failed = False  # then tokens may be lost on purpose
+        self.oracles: dict[int, list[tuple[int, Oracle]]] = {}  # from which output token on
+        self._loaded: list[WeightsLoaded] = []  # what the device has not told yet
         self._riders: deque[list[int]] = deque()  # serials that each step in flight samples for
         self.requests: dict[int, Generate] = {}
         self._watch_reservations()
@@ -156,6 +159,7 @@ class World:
         self.batcher.add(request, self.now)
         self.said.setdefault(request.serial, [])
         self.requests[request.serial] = request
+        self.oracles[request.serial] = [(0, self.device.oracle)]
         self._look()
         return request
 
@@ -327,11 +331,44 @@ class World:
 
         self.pool.reserve = watched  # type: ignore[method-assign]  # it watches, and passes on
 
+    def want_weights(self, source: str) -> None:
+        """An operator wants other weights; the device loads them when `load_weights` is called."""
+        self.batcher.weights.want(source)
+        self._look()
+
+    def load_weights(self) -> None:
+        """If no step is in flight any more the device begins to load what is wanted; the next call
+        says that it has."""
+        if self._loaded:
+            self._loaded.pop()
+            self.batcher.weights.loaded()
+        source = self.batcher.weights.begin_loading()
+        if source is None:
+            return
+        self._look()
+        assert not self.plans, "weights change under a step"
+        assert self.pool.num_cached == self.pool.num_held == 0, "something computed survived"
+        self.device.load_weights(source, self._loaded.append)
+        for serial, said in self.said.items():
+            if serial not in self.ended:
+                self.oracles[serial].append((len(said), self.device.oracle))
+        self._look()
+
+    def finish_weights(self) -> None:
+        """Complete what is in flight before wanted weights, and load them."""
+        while self.batcher.weights.is_awaited:
+            while self.plans:
+                self.complete()
+            self.load_weights()
+
     def answer(self, request: Generate) -> list[int]:
-        """What an undisturbed run of the request says."""
-        return self.oracle.answer(
-            request.prompt.tolist(), request.max_tokens, stops=request.stop_token_ids
-        )
+        """What a run of the request says that nothing disturbs but the change of weights."""
+        said: list[int] = []
+        prompt, stops = request.prompt.tolist(), request.stop_token_ids
+        for start, oracle in self.oracles[request.serial]:
+            del said[start:]
+            said += oracle.answer([*prompt, *said], request.max_tokens - start, stops=stops)
+        return said
 
     @property
     def preemptions(self) -> int:

@@ -2,7 +2,7 @@
 
 import random
 
-from stepahead.gpu.oracle import EMPTY, Oracle
+from stepahead.gpu.oracle import Oracle
 from stepahead.messages import Generate, Ints
 
 
@@ -40,7 +40,7 @@ class ScriptedDrafter:
 
     def _follow(self, token_ids: list[int], count: int) -> list[int]:
         """What the oracle goes on to say, also past an EOS."""
-        prefix = self._oracle.extend(EMPTY, token_ids)[-1]
+        prefix = self._oracle.extend(self._oracle.empty, token_ids)[-1]
         said: list[int] = []
         for _ in range(count):
             said.append(self._oracle.next_token(prefix))

@@ -1,7 +1,7 @@
 """Builders for tests of the whole engine in virtual time."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from stepahead import Engine, EngineConfig
@@ -96,3 +96,15 @@ def is_empty(engine: Engine) -> bool:
     """Whether nothing is live and every block is free."""
     stats = engine.stats()
     return stats.running == stats.waiting == 0 and stats.blocks_free == stats.blocks_total
+
+
+def is_said_by(oracles: list[Oracle], prompt: list[int], said: Sequence[int]) -> bool:
+    """Whether each token follows by one of these oracles, none of them after a later one."""
+    place = 0
+    for index in range(len(said)):
+        before = [*prompt, *said[:index]]
+        while oracles[place].answer(before, 1) != [said[index]]:
+            place += 1
+            if place == len(oracles):
+                return False
+    return True

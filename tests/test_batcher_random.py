@@ -27,6 +27,7 @@ class RandomLife:
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
+        self.operator = random.Random(f"weights of {self.seed}")
         pick = self.random.choice
         self.classes = pick([[0], [0, 0, 0, 1, 2]])
         limits = make_limits(
@@ -83,6 +84,8 @@ class RandomLife:
 
     def prod(self) -> None:
         self.world.pass_time()
+        if self.seed % 3 == 0:
+            self.change_the_weights()
         what = self.random.random()
         if what < 0.15:
             self.add()
@@ -96,6 +99,14 @@ class RandomLife:
             self.world.plan()
         elif self.world.plans:
             self.finish_a_step()
+
+    def change_the_weights(self) -> None:
+        """In some lives an operator has the device load others now and then."""
+        what = self.operator.random()
+        if what < 0.02 and not self.world.batcher.weights.is_awaited:
+            self.world.want_weights(f"weights {self.world.now}")
+        elif what > 0.9:
+            self.world.load_weights()
 
     def change_the_cache(self) -> None:
         """Reset it, or pin what somebody has asked for or will, or let a pin go."""
@@ -146,6 +157,7 @@ def live_and_check(seed: int) -> None:
         life.prod()
 
     life.world.batcher.is_paused = False
+    life.world.finish_weights()
     life.world.run()
     life.world.plan()
 

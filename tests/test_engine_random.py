@@ -20,7 +20,7 @@ from stepahead.messages import StepFailed, StepPlan
 
 from .batching import with_failed_row
 from .drafters import ScriptedDrafter
-from .engines import is_empty, make_config, make_device, make_engine, settle
+from .engines import is_empty, is_said_by, make_config, make_device, make_engine, settle
 
 FAMILIES = [f"family {name} shares a rather long beginning: " for name in ("one", "two", "three")]
 
@@ -69,6 +69,7 @@ class Life:
         }
         kinds = pick([None, None, ("right", "partly", "none"), ("random", "wrong", "right")])
         self.drafter = None if kinds is None else ScriptedDrafter(self.oracle, kinds)
+        self.oracles = [self.oracle]  # of the weights that were loaded, one after the other
         self.is_reliable = pick([True, True, False])
         self.outcomes: Counter[str] = Counter()
 
@@ -116,11 +117,21 @@ class Life:
         self._check(ids, params, reason, said, text)
 
     async def _operate(self, engine: Engine) -> None:
-        """An operator pins what callers ask for, and resets the cache under them."""
+        """An operator pins what callers ask for, resets the cache under them, loads other weights
+        or drains the engine for a while."""
         rng = random.Random(self.random.random())
         await asyncio.sleep(rng.random() * 2)
-        if rng.random() < 0.3:
+        what = rng.random()
+        if what < 0.2:
             await engine.reset_prefix_cache()
+        elif what < 0.4:
+            source = f"weights {len(self.oracles)}"
+            self.oracles.append(self.oracle.with_weights(source))
+            await engine.reload_weights(source)
+        elif what < 0.6:
+            if await engine.drain(rng.choice([None, 0.1, 1.0])):
+                assert (await engine.health()).live_requests == 0
+            await engine.resume()
         elif self.options["prefix_caching"]:
             salt, ttl = rng.choice([None, "other"]), rng.choice([None, 0.5])
             async with await engine.pin_prefix(rng.choice(FAMILIES), cache_salt=salt, ttl=ttl):
@@ -172,8 +183,7 @@ class Life:
         """What was said is what the oracle says, as far as it went."""
         assert params.max_tokens is not None
         limit = min(params.max_tokens, 128 - len(ids))
-        answer = self.oracle.answer(ids, limit, stops=(256, 258))
-        assert said == answer[: len(said)], "another request's tokens"
+        assert is_said_by(self.oracles, ids, said), "another request's tokens"
         shown = ToyTokenizer().decode(said)
         if reason is FinishReason.LENGTH:
             assert len(said) == limit

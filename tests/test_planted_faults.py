@@ -17,6 +17,8 @@ from stepahead.actors.batching.planner import Planner
 from stepahead.actors.batching.publishing import Publisher
 from stepahead.actors.batching.roster import Roster
 from stepahead.actors.batching.sequence import Sequence
+from stepahead.actors.batching.steps import StepsInFlight
+from stepahead.actors.batching.weights import WeightReset
 from stepahead.kvpool import BlockPool
 from stepahead.kvpool.content import Before
 from stepahead.kvpool.continuations import Continuations
@@ -180,6 +182,36 @@ def pinned_content_is_cached_like_any_other(patch: pytest.MonkeyPatch) -> None:
 @fault
 def old_content_does_not_expire(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FreeBlocks, "unused_since", lambda self, time_ns: [])
+
+
+@fault
+def cached_prefixes_outlive_their_weights(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(BlockClient, "forget_prefixes", lambda self: None)
+
+
+@fault
+def weights_change_under_a_step(patch: pytest.MonkeyPatch) -> None:
+    begin_loading = WeightReset.begin_loading
+
+    def hasty(self: WeightReset) -> str | None:
+        steps, self._steps = self._steps, StepsInFlight(1)
+        source = begin_loading(self)
+        self._steps = steps
+        return source
+
+    patch.setattr(WeightReset, "begin_loading", hasty)
+
+
+@fault
+def a_weight_reset_forgets_what_was_said(patch: pytest.MonkeyPatch) -> None:
+    void = WeightReset._void_everything
+
+    def forgetful(self: WeightReset) -> None:
+        slots = self._roster.running.slots
+        void(self)
+        self._ledger.confirmed[slots] -= 1
+
+    patch.setattr(WeightReset, "_void_everything", forgetful)
 
 
 @fault

@@ -31,6 +31,7 @@ from .sequence import Sequence
 from .speculation import Drafter, Speculation, confirm_drafted
 from .steps import StepsInFlight
 from .victims import Victims
+from .weights import WeightReset
 
 
 class Batcher:
@@ -52,6 +53,7 @@ class Batcher:
         self._doomed = 0  # steps up to this one were in flight when one of them failed
         victims = Victims(self._ledger, self._roster)
         self._blocks = BlockClient(pool, self.steps, self._ledger, victims)
+        self.weights = WeightReset(self._ledger, self._roster, self._blocks, self.steps)
         publisher = Publisher(self._ledger, limits.block_size, self._blocks)
         self._publisher = publisher if limits.prefix_caching else None
         self._drafter = drafter
@@ -118,7 +120,7 @@ class Batcher:
         A plan that is returned must be posted: it is certain from here on (rule 3).
         """
         self._blocks.tell()
-        if self.steps.is_full or self.is_paused:
+        if self.steps.is_full or self.is_paused or self.weights.is_awaited:
             return None
         self._age(now_ns)
         plan = self._planner.plan(now_ns)

@@ -10,6 +10,7 @@ from ...messages import (
     AdmitSequence,
     BlocksReserved,
     BlocksSettled,
+    ForgetPrefixes,
     ForgetUnused,
     FullBlocks,
     Ints,
@@ -41,6 +42,8 @@ class PoolPort(Protocol):
     def unpublish(self, ask: UnpublishBlocks) -> BlocksSettled: ...
 
     def forget_unused(self, ask: ForgetUnused) -> BlocksSettled: ...
+
+    def forget_prefixes(self, ask: ForgetPrefixes) -> BlocksSettled: ...
 
 
 PoolState: TypeAlias = BlocksReserved | SequenceAdmitted | BlocksSettled
@@ -145,6 +148,11 @@ class BlockClient:
         steps = self._steps
         ask = ForgetUnused(steps.posted, steps.done, now_ns, unused_since_ns)
         self._heard(self._pool.forget_unused(ask))
+
+    def forget_prefixes(self) -> None:
+        """Nothing that is cached will be true any more."""
+        ask = ForgetPrefixes(self._steps.posted, self._steps.done)
+        self._heard(self._pool.forget_prefixes(ask))
 
     def _heard(self, answer: PoolState) -> None:
         self.num_free = answer.num_free

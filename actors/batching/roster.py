@@ -62,6 +62,10 @@ class Roster:
         """A running sequence waits again, in its old place; it keeps its slot (rule 6)."""
         self.preemptions += 1
         sequence.preemptions += 1
+        self.send_back(sequence)
+
+    def send_back(self, sequence: Sequence) -> None:
+        """The same without anybody having taken its place."""
         self.running.remove(sequence)
         self.waiting.add(sequence)
 

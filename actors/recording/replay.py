@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import get_args
 
-from ...messages import DecodeError, Message, StepPlan, TokensReady, same
+from ...messages import DecodeError, LoadWeights, Message, StepPlan, TokensReady, same
 from ..batching import Drafter
 from ..cores import build_cores
 from ..journal import ActorFailed, Journal, Turn
@@ -20,7 +20,10 @@ from .reading import RecordedTurn, Recording
 
 CORES = ("scheduler", "kvpool")
 _QUESTIONS, _ANSWERS = get_args(PoolQuestion), get_args(PoolAnswer)
-_SAID = {"executor": (StepPlan,), "detokenizer": (TokensReady,)}  # what others hear of the cores
+_SAID = {
+    "executor": (StepPlan, LoadWeights),
+    "detokenizer": (TokensReady,),
+}  # what others hear of the cores
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,61 @@
+"""Other weights for a runner that lives: of the same shape, or refused."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from ..messages import ModelError
+from .device import DeviceFacts
+from .huge_pages import huge_pages
+from .kv import LayerShape
+from .models.opening import OpenModel, open_model
+from .options import DeviceOptions
+from .runner import StepRunner
+
+
+def load_other_weights(
+    runner: StepRunner, facts: DeviceFacts, options: DeviceOptions, source: Path, dtype: torch.dtype
+) -> DeviceFacts:
+    """Give the runner the weights of another file, on the device's own thread; returns the facts
+    that hold from then on. Both models are in memory until the new one is whole.
+
+    Raises ModelError, and changes nothing, where they are missing, corrupt or of another shape.
+    """
+    model = open_model(source, dtype, generic=options.generic)
+    _require_same_shape(runner, facts, model, source)
+    with torch.inference_mode(), huge_pages():
+        decoder = model.build(facts.max_model_len)
+    runner.replace_model(decoder)
+    return replace(facts, model=source.name)
+
+
+def _require_same_shape(
+    runner: StepRunner, facts: DeviceFacts, model: OpenModel, source: Path
+) -> None:
+    """What tokenizer, KV memory and requests were made for stays true."""
+    layers = runner.kv.layers
+    for name, given, needed in (
+        ("ids in its vocabulary", model.vocab_size, facts.vocab_size),
+        ("layers", len(model.layers), len(layers)),
+        ("KV numbers per position", _numbers(model.layers), _numbers(layers)),
+    ):
+        if given != needed:
+            raise ModelError(
+                f"{source} has {given:,} {name}, and the model that runs has {needed:,}; "
+                "weights can be reloaded only from a model of the same shape"
+            )
+    if model.layers != layers or model.eos_token_ids != facts.eos_token_ids:
+        raise ModelError(
+            f"the layers or the end-of-sequence ids of {source} differ from those of the model "
+            "that runs; weights can be reloaded only from a model of the same shape"
+        )
+    if model.context_length < facts.max_model_len:
+        raise ModelError(
+            f"{source} has a context of {model.context_length:,} tokens, and requests may have "
+            f"{facts.max_model_len:,}"
+        )
+
+
+def _numbers(layers: tuple[LayerShape, ...]) -> int:
+    return sum(layer.size for layer in layers)
