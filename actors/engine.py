@@ -143,11 +143,7 @@ class Engine:
                 await self._offload(self._recorder.save)
 
     async def __aenter__(self) -> Self:
-        try:
-            await self.start()
-        except BaseException:
-            await self.close()
-            raise
+        await self.start()
         return self
 
     async def __aexit__(

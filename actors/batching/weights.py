@@ -47,12 +47,14 @@ class WeightReset:
         self._source, self._is_loading = None, False
 
     def _void_everything(self) -> None:
-        ledger, roster = self._ledger, self._roster
-        for slot in (ledger.covered > 0).nonzero()[0].tolist():  # those who wait hold some, too
-            self._blocks.release(slot)
-            ledger.preempt(slot, kept_blocks=0)
-            ledger.void(slot)
-            if roster.is_running(roster.at(slot)):
-                roster.send_back(roster.at(slot))
+        """Those who wait may hold something, too."""
+        for sequence in self._roster:
+            if sequence.slot is None:
+                continue
+            self._blocks.release(sequence.slot)
+            self._ledger.preempt(sequence.slot, kept_blocks=0)
+            self._ledger.void(sequence.slot)
+            if self._roster.is_running(sequence):
+                self._roster.send_back(sequence)
         self._blocks.tell()
         self._blocks.forget_prefixes()
