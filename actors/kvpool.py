@@ -51,16 +51,16 @@ class KVPool(Actor[CacheControl]):
 
     def react(self, turn: Turn[CacheControl]) -> None:
         for envelope in turn.envelopes:
-            self._apply(envelope.message)
+            self._apply(envelope.message, turn.t_ns)
 
-    def _apply(self, message: CacheControl) -> None:
+    def _apply(self, message: CacheControl, now_ns: int) -> None:
         match message:
             case ResetPrefixCache():
                 self._pool.reset_cache()
             case PinPrefix():
                 self._pool.pin(message)
             case UnpinPrefix():
-                self._pool.unpin(message)
+                self._pool.unpin(message, now_ns)
             case _:
                 assert_never(message)
 

@@ -253,8 +253,9 @@ class BlockPool:
         self._pins.add(ask.pin, ask.root, content_pieces(ask.token_ids[:full], self.block_size))
         self._sort_pinned()
 
-    def unpin(self, ask: UnpinPrefix) -> None:
-        """The content is cached like any other again."""
+    def unpin(self, ask: UnpinPrefix, now_ns: int) -> None:
+        """The content is cached like any other again, as if it had been used just now."""
+        self._free.now_ns = now_ns
         self._pins.remove(ask.pin)
         self._sort_pinned()
 

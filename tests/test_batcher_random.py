@@ -118,7 +118,8 @@ class RandomLife:
             salt = self.random.choice([b"", b"other"])
             self.world.pin(self.pins, self.random.choice(self.families), salt)
         else:
-            self.world.pool.unpin(UnpinPrefix(self.random.randint(1, self.pins + 1)))
+            pin = self.random.randint(1, self.pins + 1)
+            self.world.pool.unpin(UnpinPrefix(pin), self.world.now)
 
     def finish_a_step(self) -> None:
         """Mostly well; now and then the device fails a row, or the step."""

@@ -32,8 +32,8 @@ def pin(user: PoolUser, prompt: list[int], *, number: int = 1, salt: bytes = b""
     user.pool.check()
 
 
-def unpin(user: PoolUser, number: int = 1) -> None:
-    user.pool.unpin(UnpinPrefix(number))
+def unpin(user: PoolUser, number: int = 1, *, now_ns: int = 0) -> None:
+    user.pool.unpin(UnpinPrefix(number), now_ns)
     user.pool.check()
 
 
@@ -188,10 +188,10 @@ def test_what_is_pinned_does_not_expire_before_it_is_unpinned() -> None:
     cache(user, tokens(0, 8))
     pin(user, tokens(0, 8))
     pass_time(user, 500)
-    unpin(user)
-    pass_time(user, 550)
-    assert user.pool.num_cached == 2
+    unpin(user, now_ns=520)
     pass_time(user, 600)
+    assert user.pool.num_cached == 2
+    pass_time(user, 620)
 
     assert user.pool.num_cached == 0
 
@@ -288,6 +288,27 @@ async def test_an_engine_forgets_prefixes_after_their_time_to_live() -> None:
 
     assert result.usage.cached_tokens == 0
     assert result.usage.prefix == PrefixAccount(PrefixEnd.EXPIRED)
+
+
+@virtual
+async def test_an_idle_engine_forgets_prefixes_without_being_asked() -> None:
+    async with make_engine(prefix_ttl=10.0) as engine:
+        await cached(engine)
+        await asyncio.sleep(9)
+        assert engine.stats().blocks_cached > 0
+        await asyncio.sleep(2)
+        assert engine.stats().blocks_cached == 0
+
+
+@virtual
+async def test_what_was_pinned_is_kept_for_its_time_to_live_after_the_pin() -> None:
+    async with make_engine(prefix_ttl=10.0) as engine:
+        await cached(engine)
+        pin = await engine.pin_prefix(PROMPT)
+        await asyncio.sleep(50)
+        await pin.unpin()
+        await asyncio.sleep(9)
+        assert await cached(engine) > 0
 
 
 @virtual

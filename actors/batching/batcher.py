@@ -22,8 +22,9 @@ from ...messages import (
 )
 from .block_client import BlockClient, PoolPort
 from .ledger import Ledger
-from .limits import MAX_FAILED_STEPS, TTL_TICKS, BatchLimits
+from .limits import MAX_FAILED_STEPS, BatchLimits
 from .planner import Planner
+from .prefix_age import PrefixAge
 from .publishing import Publisher
 from .report import Report
 from .roster import Roster
@@ -49,10 +50,11 @@ class Batcher:
         self._deadlines: list[tuple[int, int]] = []  # a heap of (time, serial), lazily purged
         self._ages: list[tuple[int, int]] = []  # a heap of (when to gain a class, serial)
         self.is_paused = False
-        self._next_tick_ns = 0  # when the pool is next told the time, if content can expire
         self._doomed = 0  # steps up to this one were in flight when one of them failed
         victims = Victims(self._ledger, self._roster)
         self._blocks = BlockClient(pool, self.steps, self._ledger, victims)
+        ttl_ns = limits.prefix_ttl_ns
+        self._prefix_age = None if ttl_ns is None else PrefixAge(ttl_ns, self._blocks)
         self.weights = WeightReset(self._ledger, self._roster, self._blocks, self.steps)
         publisher = Publisher(self._ledger, limits.block_size, self._blocks)
         self._publisher = publisher if limits.prefix_caching else None
@@ -101,18 +103,19 @@ class Batcher:
 
     @property
     def next_deadline_ns(self) -> int | None:
+        """When a turn is due though nothing arrives."""
         while self._deadlines and self._deadlines[0][1] not in self._roster:
             heapq.heappop(self._deadlines)
-        return self._deadlines[0][0] if self._deadlines else None
+        if self._deadlines:
+            return self._deadlines[0][0]
+        return self._prefix_age.due_ns if self._prefix_age and self.is_idle else None
 
     # Steps
 
     def pass_time(self, now_ns: int) -> None:
         """A turn begins; cached prefixes may have become too old to be found in it."""
-        ttl_ns = self._limits.prefix_ttl_ns
-        if ttl_ns is not None and now_ns >= self._next_tick_ns:
-            self._next_tick_ns = now_ns + ttl_ns // TTL_TICKS
-            self._blocks.forget_unused(now_ns, now_ns - ttl_ns)
+        if self._prefix_age is not None:
+            self._prefix_age.pass_time(now_ns, is_idle=self.is_idle)
 
     def plan(self, now_ns: int) -> StepPlan | None:
         """The next step, or None when nothing can run or enough steps are in flight.
@@ -253,6 +256,11 @@ class Batcher:
     @property
     def is_empty(self) -> bool:
         return len(self._roster) == 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is live and no step is in flight."""
+        return self.is_empty and not len(self.steps)
 
     @property
     def preemptions(self) -> int:
