@@ -1,22 +1,35 @@
 """Builders for tests of the whole engine in virtual time."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 from stepahead import Engine, EngineConfig
 from stepahead.actors.backend import Backend
 from stepahead.actors.batching import Drafter
 from stepahead.actors.intake import Offload
 from stepahead.actors.text.toy import ToyTokenizer
+from stepahead.actors.virtual_time import run_virtual
 from stepahead.gpu.device import Device, DeviceFacts
 from stepahead.gpu.oracle import Oracle
 from stepahead.gpu.simulated import SimulatedDevice, StepTime
 from stepahead.messages import SamplingParams
 
 T = TypeVar("T")
+Scenario: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 STEP = StepTime(overhead_s=0.010, weight_bytes=0, kv_bytes_per_token=0, flops_per_token=0)
 """Every step takes 10 ms of virtual time."""
+
+
+def virtual(scenario: Scenario) -> Callable[[], None]:
+    """Run a test in virtual time."""
+
+    def test() -> None:
+        run_virtual(scenario())
+
+    test.__name__ = scenario.__name__
+    test.__doc__ = scenario.__doc__
+    return test
 
 
 async def inline(function: Callable[[], T]) -> T:

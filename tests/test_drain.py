@@ -1,25 +1,14 @@
 """Draining: what is live finishes, what comes is refused, and nothing waits for ever."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import pytest
 
 from stepahead import EngineDead, EngineOverloaded, FinishReason, SamplingParams
-from stepahead.actors.virtual_time import run_virtual
 
-from .engines import is_empty, make_engine, settle
+from .engines import is_empty, make_engine, settle, virtual
 
-Scenario = Callable[[], Awaitable[None]]
 TWENTY = SamplingParams(max_tokens=20, ignore_eos=True)  # 0.2 seconds, beside the prompt
-
-
-def virtual(scenario: Scenario) -> Callable[[], None]:
-    def run() -> None:
-        run_virtual(scenario())  # type: ignore[arg-type]  # a coroutine
-
-    run.__name__ = scenario.__name__
-    return run
 
 
 @virtual

@@ -1,7 +1,7 @@
 """The whole engine in virtual time: every actor, the oracle device, no model."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,21 +25,9 @@ from stepahead.gpu.oracle import Oracle
 from stepahead.gpu.simulated import SimulatedDevice
 from stepahead.messages import RequestFailed, RowFailed, StepDone, StepFailed, StepPlan, frozen_ints
 
-from .engines import inline, is_empty, make_config, make_device, make_engine, settle
+from .engines import inline, is_empty, make_config, make_device, make_engine, settle, virtual
 
 T = TypeVar("T")
-Scenario = Callable[[], Coroutine[Any, Any, None]]
-
-
-def virtual(scenario: Scenario) -> Callable[[], None]:
-    """Run a test in virtual time."""
-
-    def test() -> None:
-        run_virtual(scenario())
-
-    test.__name__ = scenario.__name__
-    test.__doc__ = scenario.__doc__
-    return test
 
 
 def params(**options: Any) -> SamplingParams:

@@ -1,7 +1,6 @@
 """How long cached content stays findable: pins, and a time to live."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ from stepahead.messages import (
     frozen_ints,
 )
 
-from .engines import make_engine
+from .engines import make_engine, virtual
 from .test_pool import PoolUser, tokens
 from .test_prefix_account import ask, cache
 
@@ -197,16 +196,6 @@ def test_what_is_pinned_does_not_expire_before_it_is_unpinned() -> None:
 
 
 # Of a whole engine
-
-Scenario = Callable[[], Awaitable[None]]
-
-
-def virtual(scenario: Scenario) -> Callable[[], None]:
-    def run() -> None:
-        run_virtual(scenario())  # type: ignore[arg-type]  # a coroutine
-
-    run.__name__ = scenario.__name__
-    return run
 
 
 PROMPT = "a prefix that is worth keeping"

@@ -1,7 +1,6 @@
 """Other weights for a live engine: what was said is kept, and nothing else that was computed."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +16,10 @@ from stepahead.gpu.simulated import LOAD_S, SimulatedDevice
 from stepahead.messages import PrefixAccount, PrefixEnd, StepPlan, WeightsLoaded
 
 from .batching import World, make_limits
-from .engines import is_empty, is_said_by, make_config, make_device, make_engine, settle
+from .engines import is_empty, is_said_by, make_config, make_device, make_engine, settle, virtual
 from .test_pool import tokens
 
-Scenario = Callable[[], Awaitable[None]]
 OLD, NEW = Oracle(), Oracle().with_weights("new")
-
-
-def virtual(scenario: Scenario) -> Callable[[], None]:
-    def run() -> None:
-        run_virtual(scenario())  # type: ignore[arg-type]  # a coroutine
-
-    run.__name__ = scenario.__name__
-    return run
 
 
 def params(max_tokens: int = 40, **options: Any) -> SamplingParams:
