@@ -1,6 +1,7 @@
 """Every request is told how far its prefix was found, and why no further."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 import structlog
@@ -20,7 +21,7 @@ from stepahead.messages import (
     frozen_ints,
 )
 
-from .batching import BLOCK, World, make_limits
+from .batching import BLOCK, World, make_limits, make_request
 from .engines import make_engine
 from .test_pool import PoolUser, tokens
 
@@ -171,6 +172,18 @@ def test_adapters_share_no_blocks_and_are_told_nothing_of_each_other() -> None:
 
     assert other.cached_tokens == 0
     assert other.account == PrefixAccount(NEW)
+
+
+def test_the_adapter_of_a_request_keeps_its_prefix_apart() -> None:
+    world = World()
+    for serial, adapter in enumerate([b"", b"pirate", b"pirate", b""]):
+        request = make_request(serial, tokens(0, 12), max_tokens=2)
+        world.add(replace(request, adapter=adapter))
+        world.run()
+
+    admitted = [told for report in world.reports for told in report.admitted]
+    assert [told.cached_tokens for told in admitted] == [0, 0, 8, 8]
+    assert [told.account for told in admitted[:2]] == [PrefixAccount(NEW)] * 2
 
 
 def test_the_memory_of_what_was_forgotten_is_bounded() -> None:
