@@ -65,12 +65,15 @@ def simulated_backend(
     config: EngineConfig, num_slots: int, loop: asyncio.AbstractEventLoop
 ) -> Backend:
     """The oracle behind a toy tokenizer, on the loop's own time."""
+    from ..gpu.host import count_host_blocks
     from ..gpu.oracle import Oracle
     from ..gpu.simulated import SimulatedDevice, StepTime
     from .text.toy import ToyTokenizer
 
     tokenizer = ToyTokenizer()
-    num_blocks = config.num_blocks or NUM_SIMULATED_BLOCKS
+    num_blocks, step_time = config.num_blocks or NUM_SIMULATED_BLOCKS, StepTime()
+    block_bytes = int(step_time.kv_bytes_per_token) * config.block_size
+    host_blocks = count_host_blocks(config.num_host_blocks, config.swap_memory, block_bytes)
     facts = DeviceFacts(
         model="simulated",
         device="simulated",
@@ -82,11 +85,12 @@ def simulated_backend(
         block_size=config.block_size,
         num_blocks=num_blocks,
         eos_token_ids=tokenizer.eos_token_ids,
+        host=step_time.host_memory(host_blocks, config.block_size),
     )
     oracle = Oracle(eos_token_id=min(tokenizer.eos_token_ids), eos_every=64)
     try:
         device = SimulatedDevice(
-            facts, num_slots, loop.call_later, oracle=oracle, step_time=StepTime()
+            facts, num_slots, loop.call_later, oracle=oracle, step_time=step_time
         )
     except MemoryError as error:
         raise ConfigError(
@@ -119,6 +123,8 @@ def _open_device(
         block_size=config.block_size,
         num_blocks=config.num_blocks,
         kv_memory=config.kv_memory,
+        num_host_blocks=config.num_host_blocks,
+        swap_memory=config.swap_memory,
         max_model_len=config.max_model_len,
         num_slots=num_slots,
         max_num_batched_tokens=config.max_num_batched_tokens,

@@ -22,6 +22,8 @@ class EngineConfig:
     block_size: int = 16  # positions per KV block
     num_blocks: int | None = None
     kv_memory: int | None = None  # bytes of KV; used when num_blocks is None
+    num_host_blocks: int | None = None  # blocks in host memory that preempted sequences move to
+    swap_memory: int | None = None  # bytes for them; used when num_host_blocks is None; None: none
     max_model_len: int | None = None  # None: the model's context
     max_num_seqs: int = 64  # sequences that run at once
     max_num_batched_tokens: int = 2048  # token positions computed per step
@@ -61,6 +63,9 @@ class EngineConfig:
             check_whole(name, getattr(self, name))
         for name in ("num_blocks", "kv_memory", "max_model_len", "long_prefill_token_threshold"):
             if getattr(self, name) is not None:
+                check_whole(name, getattr(self, name))
+        for name in ("num_host_blocks", "swap_memory"):
+            if getattr(self, name) not in (None, 0):
                 check_whole(name, getattr(self, name))
         if isinstance(self.steps_in_flight, bool) or self.steps_in_flight not in (1, 2, 3, 4):
             raise ConfigError(f"steps_in_flight is {self.steps_in_flight!r}; it must be 1 to 4")

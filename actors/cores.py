@@ -6,7 +6,7 @@ else. So a recording of both determines every plan, and a replay builds the same
 
 from dataclasses import dataclass
 
-from ..kvpool import BlockPool
+from ..kvpool import BlockPool, HostTier, SwapCosts
 from ..messages import LoadWeights, StepPlan, TokensReady
 from .actor import Address, Mailbox
 from .batching import Batcher, BatchLimits, Drafter
@@ -37,6 +37,17 @@ class Cores:
     to_scheduler: Mailbox[SchedulerMessage]
 
 
+def build_pool(limits: BatchLimits, watermark: int) -> BlockPool:
+    """A new pool, with a tier in host memory where the limits have one."""
+    host = None
+    if limits.num_host_blocks:
+        costs = SwapCosts(limits.block_copy_s, limits.token_s)
+        host = HostTier(limits.num_host_blocks, limits.block_size, costs)
+    return BlockPool(
+        limits.num_blocks, limits.block_size, limits.num_slots, watermark=watermark, host=host
+    )
+
+
 def build_cores(
     setup: CoreSetup,
     journal: Journal,
@@ -50,9 +61,7 @@ def build_cores(
     limits = setup.limits
     to_pool: Mailbox[CacheControl] = Mailbox("kvpool", journal)
     to_scheduler: Mailbox[SchedulerMessage] = Mailbox("scheduler", journal)
-    pool = BlockPool(
-        limits.num_blocks, limits.block_size, limits.num_slots, watermark=setup.watermark
-    )
+    pool = build_pool(limits, setup.watermark)
     kvpool = KVPool(to_pool, journal, pool)
     batcher = Batcher(limits, kvpool, drafter=drafter)
     invariants = Invariants(batcher, pool) if setup.is_checked else None

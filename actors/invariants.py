@@ -47,7 +47,8 @@ class _TouchedBlocks:
         if plan.step not in self._by_step:
             self._apply(plan)
             ends = (plan.starts + plan.lengths).tolist()
-            self._by_step[plan.step] = {
+            copied = [] if plan.copies is None else [plan.copies.out_blocks, plan.copies.in_blocks]
+            self._by_step[plan.step] = {block for column in copied for block in column.tolist()} | {
                 block
                 for slot, end in zip(plan.slots.tolist(), ends, strict=True)
                 for block in self._tables[slot][: -(-end // self._block_size)]
@@ -64,5 +65,5 @@ class _TouchedBlocks:
         columns = (plan.block_slots.tolist(), plan.block_indices.tolist(), plan.block_ids.tolist())
         for slot, index, block in zip(*columns, strict=True):
             table = self._tables[slot]
-            assert len(table) == index, "an appended block does not follow the last one"
-            table.append(block)
+            assert len(table) >= index, "an appended block does not follow the last one"
+            table[index:] = [block]  # one that was given early may have been taken back

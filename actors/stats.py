@@ -24,10 +24,15 @@ class EngineStats:
     steps_posted: int
     steps_done: int
     preemptions: int
+    swaps: int  # how often a sequence came back from host memory
+    host_blocks_total: int
+    host_blocks_held: int  # by sequences that wait
+    host_blocks_moved: int  # there and back
     requests_finished: int
 
     @classmethod
     def count(cls, pool: BlockPool, batcher: Batcher, streams: OutputStreams) -> Self:
+        host = pool.host
         return cls(
             running=batcher.num_running,
             waiting=batcher.num_waiting,
@@ -39,6 +44,10 @@ class EngineStats:
             steps_posted=batcher.steps.posted,
             steps_done=batcher.steps.done,
             preemptions=batcher.preemptions,
+            swaps=batcher.swaps,
+            host_blocks_total=0 if host is None else host.num_blocks,
+            host_blocks_held=0 if host is None else host.num_held,
+            host_blocks_moved=0 if host is None else host.blocks_moved,
             requests_finished=streams.finished,
         )
 

@@ -42,6 +42,9 @@ def batch_limits(config: EngineConfig, backend: Backend) -> BatchLimits:
         prefix_caching=config.prefix_caching,
         ageing_ns=None if config.ageing is None else int(config.ageing * 1e9),
         prefix_ttl_ns=None if config.prefix_ttl is None else int(config.prefix_ttl * 1e9),
+        num_host_blocks=facts.host.num_blocks,
+        block_copy_s=facts.host.block_copy_s,
+        token_s=facts.host.token_s,
     )
 
 

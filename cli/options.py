@@ -24,6 +24,7 @@ class EngineOptions:
     dtype: str | None
     max_model_len: int | None
     num_blocks: int | None
+    num_host_blocks: int | None
     max_num_seqs: int | None
     max_num_batched_tokens: int | None
     steps_in_flight: int | None
@@ -52,6 +53,7 @@ class LimitOptions:
     block_size: int | None
     max_model_len: int | None
     num_blocks: int | None
+    num_host_blocks: int | None
     max_num_seqs: int | None
     max_num_batched_tokens: int | None
     steps_in_flight: int | None
@@ -92,6 +94,12 @@ def _given(options: Options, *, without: tuple[str, ...]) -> dict[str, Any]:
 _LIMITS = (
     click.option("--max-model-len", type=int, metavar="N", help="Positions per sequence."),
     click.option("--num-blocks", type=int, metavar="N", help="KV blocks in the pool."),
+    click.option(
+        "--num-host-blocks",
+        type=int,
+        metavar="N",
+        help="KV blocks in host memory, for sequences that have to give way.",
+    ),
     click.option("--max-num-seqs", type=int, metavar="N", help="Sequences that run at once."),
     click.option(
         "--max-num-batched-tokens", type=int, metavar="N", help="Token positions per step."

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..gpu.cards import CARDS, ModelSize, blocks_beside, step_time
+from ..gpu.host import count_host_blocks
 from .mistake import Mistake
 from .options import LimitOptions, limit_options
 from .output import write, write_json
@@ -129,19 +130,15 @@ def _hardware(
     from ..gpu.step_points import read_step_points
 
     card, model = CARDS[device], ModelSize(billions)
-    num_blocks = config.num_blocks or blocks_beside(card, model, config.block_size)
-    if step_times is None:
-        return Hardware(
-            name=card.name,
-            step_seconds=step_time(card, model),
-            num_blocks=num_blocks,
-            host_s=host_s,
-        )
+    roofline = step_time(card, model)
+    block_bytes = int(model.kv_bytes_per_token * config.block_size)
+    num_host_blocks = count_host_blocks(config.num_host_blocks, config.swap_memory, block_bytes)
     return Hardware(
-        name=str(step_times),
-        step_seconds=read_step_points(step_times),
-        num_blocks=num_blocks,
+        name=card.name if step_times is None else str(step_times),
+        step_seconds=roofline if step_times is None else read_step_points(step_times),
+        num_blocks=config.num_blocks or blocks_beside(card, model, config.block_size),
         host_s=host_s,
+        memory=roofline.host_memory(num_host_blocks, config.block_size),
     )
 
 

@@ -23,6 +23,7 @@ def _totals(result: SimulationResult) -> str:
         ("throughput", f"{result.tokens_per_s:,.1f} tokens/s, {result.requests_per_s:,.2f} req/s"),
         ("steps", f"{result.steps:,}"),
         ("preemptions", f"{result.preemptions:,}"),
+        ("swaps", f"{result.swaps:,}, {result.moved_blocks:,} blocks moved"),
         ("computed", f"{result.computed_tokens:,} tokens"),
         ("cache hits", f"{result.cache_hit_tokens:,} tokens"),
     ]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ..messages import ConfigError
 from .simulated import StepTime
 
-BANDWIDTH_SHARE = 0.90  # of the data sheet's rate, reached while reading weights and KV
+BANDWIDTH_SHARE = 0.90  # of the data sheet's rates, reached while reading weights and KV
 FLOPS_SHARE = 0.80  # of the data sheet's rate, reached in large matrix products
 MEMORY_SHARE = 0.90  # of the memory, for weights and KV; the rest is work space
 
@@ -23,16 +23,21 @@ class Card:
     bandwidth: float  # bytes per second
     flops_rate: float  # bf16 without sparsity, per second
     memory: float  # bytes
+    host_bandwidth: float  # bytes per second to the host's memory, each way
 
 
 CARDS = {
     card.name: card
     for card in (
-        Card(name="h200", bandwidth=4.8e12, flops_rate=989e12, memory=141e9),  # SXM
-        Card(name="h100", bandwidth=3.35e12, flops_rate=989e12, memory=80e9),  # SXM
-        Card(name="a100", bandwidth=2.039e12, flops_rate=312e12, memory=80e9),  # SXM, 80 GB
-        # Eight channels of DDR5-4800; 56 cores that do 2,048 bf16 operations a cycle at 2 GHz.
-        Card(name="cpu", bandwidth=0.307e12, flops_rate=229e12, memory=256e9),
+        # SXM, the A100 with 80 GB; to the host PCIe 5.0 and 4.0 with 16 lanes.
+        Card(name="h200", bandwidth=4.8e12, flops_rate=989e12, memory=141e9, host_bandwidth=64e9),
+        Card(name="h100", bandwidth=3.35e12, flops_rate=989e12, memory=80e9, host_bandwidth=64e9),
+        Card(name="a100", bandwidth=2.039e12, flops_rate=312e12, memory=80e9, host_bandwidth=32e9),
+        # Eight channels of DDR5-4800; 56 cores that do 2,048 bf16 operations a cycle at 2 GHz. A
+        # block that is moved is read and written in the same memory.
+        Card(
+            name="cpu", bandwidth=0.307e12, flops_rate=229e12, memory=256e9, host_bandwidth=0.153e12
+        ),
     )
 }
 
@@ -78,6 +83,7 @@ def step_time(card: Card, model: ModelSize) -> StepTime:
         flops_per_token=model.flops_per_token,
         bandwidth=card.bandwidth * BANDWIDTH_SHARE,
         flops_rate=card.flops_rate * FLOPS_SHARE,
+        host_bandwidth=card.host_bandwidth * BANDWIDTH_SHARE,
     )
 
 

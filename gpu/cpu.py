@@ -21,15 +21,21 @@ from ..messages import (
     WeightsLoaded,
 )
 from .device import DeviceFacts, LoadedAddress, StepAddress
+from .host import HostMemory, count_host_blocks
 from .huge_pages import huge_pages
-from .kv import PagedKV, bytes_per_position
+from .kv import LayerShape, PagedKV, bytes_per_position
 from .loading.resolve import resolve_model
-from .memory import give_memory_back, size_pool
+from .memory import free_memory, give_memory_back, size_pool
 from .models.opening import open_model
 from .options import DeviceOptions
 from .reloading import load_other_weights
 from .runner import StepRunner
 from .slots import SlotTables
+
+# What decides between moving a block and computing it again, as stated and not measured: orders of
+# magnitude of a few cores. Moving wins by far, unless others share what would be moved.
+COPY_RATE = 4e9  # bytes per second from memory to memory
+PREFILL_RATE = 1_000  # positions per second
 
 Load: TypeAlias = Callable[[], tuple[StepRunner, DeviceFacts]]
 """Makes the model ready; runs on the device's own thread."""
@@ -233,14 +239,17 @@ def _load(options: DeviceOptions) -> tuple[StepRunner, DeviceFacts]:
         context_length=model.context_length,
         position_bytes=bytes_per_position(model.layers, dtype),
     )
+    block_bytes = options.block_size * bytes_per_position(model.layers, dtype)
+    num_host_blocks = _count_host_blocks(options, block_bytes)
     try:
         kv = PagedKV(
             model.layers, num_blocks=pool.num_blocks, block_size=options.block_size, dtype=dtype
         )
+        host = _host_kv(model.layers, num_host_blocks, options.block_size, dtype)
         tables = SlotTables(options.num_slots, pool.max_model_len, options.block_size)
     except (MemoryError, ValueError) as error:  # numpy: not to be had, or past what it can count
         raise ConfigError(
-            f"{pool.num_blocks:,} KV blocks and {options.num_slots:,} slots of "
+            f"{pool.num_blocks + num_host_blocks:,} KV blocks and {options.num_slots:,} slots of "
             f"{pool.max_model_len:,} positions do not fit the memory; ask for fewer"
         ) from error
     touching = threading.Thread(target=kv.touch, name="stepahead-touch", daemon=True)
@@ -259,8 +268,34 @@ def _load(options: DeviceOptions) -> tuple[StepRunner, DeviceFacts]:
         block_size=options.block_size,
         num_blocks=pool.num_blocks,
         eos_token_ids=model.eos_token_ids,
+        host=HostMemory(
+            num_blocks=num_host_blocks,
+            block_copy_s=block_bytes / COPY_RATE,
+            token_s=1 / PREFILL_RATE,
+        ),
     )
-    return StepRunner(decoder, tables, kv), facts
+    return StepRunner(decoder, tables, kv, host), facts
+
+
+def _count_host_blocks(options: DeviceOptions, block_bytes: int) -> int:
+    """Host blocks as the options say. Raises ConfigError where the memory is not there."""
+    count = count_host_blocks(options.num_host_blocks, options.swap_memory, block_bytes)
+    wanted, free = count * block_bytes, free_memory()
+    if wanted > free:
+        raise ConfigError(
+            f"{count:,} blocks of host memory take {wanted:,} bytes, and {free:,} are free; "
+            "give less swap_memory"
+        )
+    return count
+
+
+def _host_kv(
+    layers: tuple[LayerShape, ...], num_blocks: int, block_size: int, dtype: torch.dtype
+) -> PagedKV | None:
+    """Memory for blocks that are moved away; None where there is to be none."""
+    if not num_blocks:
+        return None
+    return PagedKV(layers, num_blocks=num_blocks, block_size=block_size, dtype=dtype)
 
 
 def choose_dtype(name: str) -> torch.dtype:

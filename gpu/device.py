@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from ..messages import StepDone, StepFailed, StepPlan, WeightsLoaded
+from .host import NO_HOST_MEMORY, HostMemory
 
 LoadedAddress: TypeAlias = Callable[[WeightsLoaded], None]
 StepAddress: TypeAlias = Callable[[StepDone | StepFailed], None]
@@ -22,6 +23,7 @@ class DeviceFacts:
     block_size: int
     num_blocks: int
     eos_token_ids: frozenset[int]  # union of configuration and generation configuration
+    host: HostMemory = NO_HOST_MEMORY  # that blocks can be moved to
 
 
 class Device(Protocol):

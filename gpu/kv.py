@@ -6,6 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..messages import Ints
+
 ITEM_BYTES = {torch.float32: 4, torch.bfloat16: 2}
 
 
@@ -63,6 +65,15 @@ class PagedKV:
         """Store `key` and `value` [num_tokens, kv_heads, dim] at `rows` [num_tokens]."""
         self.keys[layer].index_copy_(0, rows, key)
         self.values[layer].index_copy_(0, rows, value)
+
+    def copy_blocks(self, blocks: Ints, source: "PagedKV", source_blocks: Ints) -> None:
+        """Take over whole blocks of every layer from another memory of the same layers."""
+        to, at = torch.from_numpy(blocks.astype(np.int64)), source_blocks.astype(np.int64)
+        for own, other in zip(
+            (*self.keys, *self.values), (*source.keys, *source.values), strict=True
+        ):
+            moved = other.view(source.num_blocks, self.block_size, -1)[torch.from_numpy(at)]
+            own.view(self.num_blocks, self.block_size, -1).index_copy_(0, to, moved)
 
     def clear(self, rows: Tensor) -> None:
         """Zero rows of every layer.

@@ -15,6 +15,8 @@ class DeviceOptions:
     block_size: int = 16  # positions per KV block
     num_blocks: int | None = None
     kv_memory: int | None = None  # bytes for KV; used when num_blocks is None
+    num_host_blocks: int | None = None
+    swap_memory: int | None = None  # bytes for host blocks; used when num_host_blocks is None
     max_model_len: int | None = None
     num_slots: int = 128  # rows of the slot table
     max_num_batched_tokens: int = 2048  # token positions per step, at most

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from ..messages import RowFailed, StepDone, StepPlan
+from ..messages import Copies, RowFailed, StepDone, StepPlan
 from ..messages.arrays import NO_INTS, Ints, frozen_ints
 from .attention import StepAttention, Workspace
 from .inputs import make_inputs
@@ -17,10 +17,13 @@ from .verify import accept, sampled_positions
 class StepRunner:
     """A model with its slot tables and KV memory. Knows no threads and no queue."""
 
-    def __init__(self, model: Decoder, tables: SlotTables, kv: PagedKV) -> None:
+    def __init__(
+        self, model: Decoder, tables: SlotTables, kv: PagedKV, host: PagedKV | None = None
+    ) -> None:
         self._model = model
         self._tables = tables
         self.kv = kv
+        self._host = host  # where blocks may be moved to
         self._workspace = Workspace()
 
     def replace_model(self, model: Decoder) -> None:
@@ -33,7 +36,9 @@ class StepRunner:
 
     @torch.inference_mode()
     def run(self, plan: StepPlan) -> StepDone:
-        """Apply the plan, compute its rows, and sample those that sample."""
+        """Make the plan's copies, apply it, compute its rows, and sample those that sample."""
+        if plan.copies is not None:
+            self._copy(plan.copies)
         self._tables.apply(plan)
         if not len(plan.slots):
             return StepDone(plan.step, NO_INTS)
@@ -49,6 +54,13 @@ class StepRunner:
         token_ids, counts = accept(plan, sampled)
         failed = _failures(plan, token_ids, counts)
         return StepDone(plan.step, frozen_ints(token_ids), failed, counts)
+
+    def _copy(self, copies: Copies) -> None:
+        assert self._host is not None, "a plan moves blocks, and there is no host memory"
+        if len(copies.out_blocks):
+            self._host.copy_blocks(copies.out_hosts, self.kv, copies.out_blocks)
+        if len(copies.in_blocks):
+            self.kv.copy_blocks(copies.in_blocks, self._host, copies.in_hosts)
 
 
 def _failures(plan: StepPlan, token_ids: Ints, counts: Ints | None) -> tuple[RowFailed, ...]:

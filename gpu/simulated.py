@@ -13,8 +13,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..messages import RowFailed, StepDone, StepPlan, WeightsLoaded, frozen_ints
+from ..messages import Copies, RowFailed, StepDone, StepPlan, WeightsLoaded, frozen_ints
 from .device import DeviceFacts, LoadedAddress, StepAddress
+from .host import HostMemory
 from .oracle import Hashes, Oracle, is_chain
 from .slots import SlotTables
 from .verify import accept, sampled_positions
@@ -37,12 +38,21 @@ class StepTime:
     bandwidth: float = 4.3e12  # bytes per second
     flops_rate: float = 790e12  # per second
     overhead_s: float = 0.2e-3  # launching and sampling
+    host_bandwidth: float = 55e9  # bytes per second between device and host, each way
 
     def seconds(self, num_tokens: int, num_kv_tokens: int) -> float:
         """For `num_tokens` computed positions that read `num_kv_tokens` positions of KV."""
         moved = self.weight_bytes + self.kv_bytes_per_token * num_kv_tokens
         done = self.flops_per_token * num_tokens
         return self.overhead_s + max(moved / self.bandwidth, done / self.flops_rate)
+
+    def host_memory(self, num_blocks: int, block_size: int) -> HostMemory:
+        """Host memory for so many blocks, and what moving one costs against computing it."""
+        return HostMemory(
+            num_blocks=num_blocks,
+            block_copy_s=self.kv_bytes_per_token * block_size / self.host_bandwidth,
+            token_s=self.flops_per_token / self.flops_rate,
+        )
 
 
 class SimulatedDevice:
@@ -65,6 +75,8 @@ class SimulatedDevice:
         num_positions = facts.num_blocks * facts.block_size
         self._kv_tokens = np.full(num_positions, -1, dtype=np.int32)
         self._kv_hashes = np.zeros(num_positions, dtype=np.uint64)
+        self._host_tokens = np.full((facts.host.num_blocks, facts.block_size), -1, dtype=np.int32)
+        self._host_hashes = np.zeros(self._host_tokens.shape, dtype=np.uint64)
         self._queue: deque[tuple[StepPlan, StepAddress]] = deque()
         self._is_closed = False
 
@@ -98,7 +110,8 @@ class SimulatedDevice:
         if self._step_time is None:
             return 0.0
         num_kv_tokens = int((plan.starts + plan.lengths).sum())
-        return self._step_time.seconds(plan.num_tokens, num_kv_tokens)
+        copying = len(plan.copies) * self.facts.host.block_copy_s if plan.copies else 0.0
+        return copying + self._step_time.seconds(plan.num_tokens, num_kv_tokens)
 
     def _finish(self) -> None:
         if self._is_closed:
@@ -115,6 +128,8 @@ class SimulatedDevice:
 
     def run(self, plan: StepPlan) -> StepDone:
         """Compute a step now: write every row's KV, then let every row attend and sample."""
+        if plan.copies is not None:
+            self._copy(plan.copies)
         self._slots.apply(plan)
         self._write(plan)
         prefixes: list[Hashes | None] = []
@@ -135,6 +150,16 @@ class SimulatedDevice:
         self._slots.record(slots, positions, frozen_ints(sampled))
         token_ids, counts = accept(plan, frozen_ints(sampled))
         return StepDone(plan.step, token_ids, tuple(failed), counts)
+
+    def _copy(self, copies: Copies) -> None:
+        """Move whole blocks, first to host memory and then from it."""
+        size = self.facts.block_size
+        for kv, host in (
+            (self._kv_tokens.reshape(-1, size), self._host_tokens),
+            (self._kv_hashes.reshape(-1, size), self._host_hashes),
+        ):
+            host[copies.out_hosts] = kv[copies.out_blocks]
+            kv[copies.in_blocks] = host[copies.in_hosts]
 
     def _write(self, plan: StepPlan) -> None:
         """In planning order: a row may build on blocks that an earlier row of the step writes."""

@@ -38,6 +38,7 @@ class TimedDevice:
         self.facts = facts
         self.steps = 0
         self.computed_tokens = 0
+        self.moved_blocks = 0  # between device and host, in either direction
         self.busy_s = 0.0
         self._clock = clock
         self._call_at = call_at
@@ -50,6 +51,9 @@ class TimedDevice:
         """Take a step; its result is posted when its time has passed."""
         num_tokens = plan.num_tokens
         seconds = self._step_seconds.seconds(num_tokens, int(plan.starts.sum()) + num_tokens)
+        if plan.copies is not None:
+            seconds += len(plan.copies) * self.facts.host.block_copy_s
+            self.moved_blocks += len(plan.copies)
         self._host_free = max(self._clock(), self._host_free) + self._host_s
         self._free = max(self._host_free, self._free) + seconds
         self.busy_s += seconds

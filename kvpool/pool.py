@@ -31,25 +31,33 @@ from ..messages import (
     UnpinPrefix,
     UnpublishBlocks,
     frozen_ints,
-    frozen_longs,
     seal,
 )
 from .content import content_pieces
 from .cuts import plan_cuts
 from .free import DueBlocks, FreeBlocks
+from .host import HostTier
 from .pins import Pins
 from .prefix import PrefixIndex
+from .tails import Tails
 
 
 class BlockPool:
     """Which block holds what, who refers to it, and when it may be reused.
 
     `num_blocks` blocks of `block_size` positions; one block table per slot. `watermark` blocks
-    stay free when a sequence is admitted beside others.
+    stay free when a sequence is admitted beside others. With a `host` tier, what victims lose is
+    saved there where that pays.
     """
 
     def __init__(
-        self, num_blocks: int, block_size: int, num_slots: int, *, watermark: int = 0
+        self,
+        num_blocks: int,
+        block_size: int,
+        num_slots: int,
+        *,
+        watermark: int = 0,
+        host: HostTier | None = None,
     ) -> None:
         self.num_blocks = num_blocks
         self.block_size = block_size
@@ -64,6 +72,7 @@ class BlockPool:
         self._all_full = seal(np.full(num_slots, Grant.FULL, dtype=np.int32))  # lent in answers
         self._roots = [b""] * num_slots  # what stands before the first block of each table
         self._pins = Pins(self._index)
+        self.host = host
 
     # What the Scheduler asks
 
@@ -91,21 +100,21 @@ class BlockPool:
             seal(np.array(blocks, dtype=np.int32)),
             NO_LONGS,
             NO_INTS,
+            NO_INTS,
             self.num_free,
             self.next_fence,
         )
 
     def _reserve_scarce(self, ask: ReserveBlocks) -> BlocksReserved:
         victims = list(zip(ask.victims.tolist(), ask.victim_ranks.tolist(), strict=True))
-        fences = dict(zip(ask.victims.tolist(), ask.fences.tolist(), strict=True))
-        kept: dict[int, int] = {}
+        tails = Tails(ask)
         outcomes: list[int] = []
         granted: list[int] = []
         blocks: list[int] = []
         claimed = 0  # due blocks that more important demands of this message wait for
         columns = (ask.slots.tolist(), ask.wanted.tolist(), ask.ranks.tolist())
         for slot, wanted, rank in zip(*columns, strict=True):
-            if slot in kept:
+            if slot in tails.kept:
                 outcomes.append(Grant.REFUSED)
                 granted.append(0)
                 continue
@@ -113,8 +122,7 @@ class BlockPool:
             if lacking > 0:
                 later = [victim for victim, victim_rank in victims if victim_rank > rank]
                 cuts, _ = plan_cuts(later, self._tables, self._refs, lacking)
-                self._cut(cuts, fences)
-                kept |= cuts
+                self._cut(cuts, tails)
             count = min(wanted, len(self._free))
             claimed += min(wanted - count, self.num_due - claimed)
             blocks += self._append(slot, count)
@@ -124,10 +132,10 @@ class BlockPool:
             frozen_ints(outcomes),
             frozen_ints(granted),
             frozen_ints(blocks),
-            frozen_longs(kept),
-            frozen_ints(kept.values()),
+            *tails.columns(),
             self.num_free,
             self.next_fence,
+            tails.copies(),
         )
 
     def admit(self, ask: AdmitSequence) -> SequenceAdmitted:
@@ -142,12 +150,13 @@ class BlockPool:
         need = max(self.blocks_for(num_tokens) - num_there, 0)
         is_idle = ask.is_alone and not self._due  # then there is nobody to disturb
         margin = 0 if is_idle else ask.promised + self._watermark
-        kept = self._make_room(ask, found, need + margin - len(spare))
+        tails = Tails(ask)
+        self._make_room(ask, found, need + margin - len(spare), tails)
         free, due = self._left_after(found)
         free += len(spare)
         if free < need + margin:
             outcome = Grant.LATER if free + due >= need + margin else Grant.REFUSED
-            return self._admitted(outcome, kept)
+            return self._admitted(outcome, tails)
         account = self._account(ask, match)  # before anything is evicted for this very sequence
         self._drop(table, len(table) - len(spare), ask.done)
         self._settle(ask.done)
@@ -156,9 +165,14 @@ class BlockPool:
         table += found
         self._roots[ask.slot] = ask.root
         start = num_there * self.block_size if found else ask.held_tokens
+        if self.host is not None:
+            start = max(start, self.host.end_of(ask.slot) * self.block_size)
         chunk_end = min(start + ask.chunk, num_tokens)
         self._append(ask.slot, max(self.blocks_for(chunk_end) - len(table), 0))
-        return self._admitted(Grant.FULL, kept, start, len(found), table, account)
+        if self.host is not None:
+            hosts = self.host.load(ask.slot, num_there, ask.posted + 1)
+            tails.load(hosts, table[num_there:][: len(hosts)])
+        return self._admitted(Grant.FULL, tails, start, len(found), table, account)
 
     def _beyond(
         self, table: list[int], match: list[int], held_tokens: int
@@ -172,7 +186,7 @@ class BlockPool:
     def _admitted(
         self,
         outcome: Grant,
-        kept: dict[int, int],
+        tails: Tails,
         cached_tokens: int = 0,
         num_found: int = 0,
         table: Sequence[int] = (),
@@ -183,11 +197,11 @@ class BlockPool:
             cached_tokens,
             num_found,
             frozen_ints(table),
-            frozen_longs(kept),
-            frozen_ints(kept.values()),
+            *tails.columns(),
             self.num_free,
             self.next_fence,
             account,
+            tails.copies(),
         )
 
     def publish(self, ask: PublishBlocks) -> BlocksSettled:
@@ -287,7 +301,10 @@ class BlockPool:
     def next_fence(self) -> int | None:
         """The earliest step whose completion frees something; commits need no message of their
         own, they come with the next question."""
-        return self._due.next_fence
+        if self.host is None:
+            return self._due.next_fence
+        fences = (self._due.next_fence, self.host.next_fence)
+        return min((fence for fence in fences if fence is not None), default=None)
 
     def is_free(self, block: int) -> bool:
         """Whether the block could be given out now."""
@@ -302,6 +319,8 @@ class BlockPool:
         assert done >= self._done, "steps do not become undone"
         self._done = done
         self._index.commit(done)
+        if self.host is not None:
+            self.host.settle(done)
         if not self._due:
             return
         for block in self._due.pop_until(done):
@@ -343,11 +362,20 @@ class BlockPool:
 
     def _release(self, slot: int, fence: int) -> None:
         self._drop(self._tables[slot], 0, fence)
+        if self.host is not None:
+            self.host.release(slot, fence)
 
-    def _cut(self, cuts: dict[int, int], fences: dict[int, int]) -> None:
-        """Take the tails of these slots, down to what each keeps."""
+    def _cut(self, cuts: dict[int, int], tails: Tails) -> None:
+        """Take the tails of these slots, down to what each keeps; save them where that pays."""
         for slot, kept in cuts.items():
-            self._drop(self._tables[slot], kept, fences[slot])
+            table, fence = self._tables[slot], tails.fences[slot]
+            tails.kept[slot] = kept
+            if self.host is not None:
+                lost = table[kept : tails.tokens[slot] // self.block_size]
+                num_alone = sum(self._refs[block] == 1 for block in lost)
+                hosts = self.host.save(slot, kept, lost, num_alone, fence)
+                fence = tails.save(slot, lost[: len(hosts)], hosts)
+            self._drop(table, kept, fence)
         self._settle(self._done)
 
     def _drop(self, table: list[int], kept: int, fence: int) -> None:
@@ -391,17 +419,15 @@ class BlockPool:
         unheld = sum(self._refs[block] == 0 for block in found)
         return self.num_free - (unheld - due), self.num_due - due
 
-    def _make_room(self, ask: AdmitSequence, found: list[int], need: int) -> dict[int, int]:
-        """Cut tails of victims, but only if together they suffice; what each of them keeps."""
+    def _make_room(self, ask: AdmitSequence, found: list[int], need: int, tails: Tails) -> None:
+        """Cut tails of victims, but only if together they suffice."""
         lacking = need - sum(self._left_after(found))
         if lacking <= 0:
-            return {}
+            return
         victims = ask.victims.tolist()
         cuts, gained = plan_cuts(victims, self._tables, self._refs, lacking, set(found))
-        if gained < lacking:
-            return {}
-        self._cut(cuts, dict(zip(victims, ask.fences.tolist(), strict=True)))
-        return cuts
+        if gained >= lacking:
+            self._cut(cuts, tails)
 
     # Invariants
 
@@ -423,5 +449,7 @@ class BlockPool:
         assert all(map(self._pins.holds, free.pinned)), "a block is kept that nobody pins"
         assert not any(map(self._pins.holds, free.cached)), "a pinned block is not kept"
         self._pins.check()
+        if self.host is not None:
+            self.host.check(self._tables)
         assert all(self._fences[block] > self._done for block in self._due), "a due block is free"
         self._index.check()

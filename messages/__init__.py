@@ -58,7 +58,7 @@ from .requests import (
     StopMatched,
     TokensReady,
 )
-from .steps import Drafts, RowFailed, RowState, StepDone, StepFailed, StepPlan
+from .steps import Copies, Drafts, RowFailed, RowState, StepDone, StepFailed, StepPlan
 from .weights import LoadWeights, ReloadWeights, WeightsLoaded
 
 Message: TypeAlias = (
@@ -103,6 +103,7 @@ __all__ = [
     "BlocksSettled",
     "Bools",
     "ConfigError",
+    "Copies",
     "DeadlineReached",
     "DecodeError",
     "Delta",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
 from .arrays import Ints, Longs
+from .steps import Copies
 
 
 class Grant(IntEnum):
@@ -70,6 +71,7 @@ class ReserveBlocks:
     victims: Longs  # slots
     victim_ranks: Longs
     fences: Ints  # the last step that mentions each victim
+    victim_tokens: Ints  # positions whose KV could be saved; empty without host memory
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,8 +83,10 @@ class BlocksReserved:
     block_ids: Ints  # all granted blocks, in demand order
     preempted: Longs  # slots that gave way, each the tail of its blocks
     kept: Ints  # blocks that each of them still holds
+    saved: Ints  # blocks of each that the next step copies to host memory
     num_free: int  # blocks that can be given out now
     next_fence: int | None  # the earliest step whose completion frees something
+    copies: Copies | None = None  # for the next step
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,6 +107,7 @@ class AdmitSequence:
     promised: int  # blocks that admitted prefills will still need
     victims: Longs  # slots, the least important first: of lower class, or later and waiting
     fences: Ints  # the last step that mentions each victim
+    victim_tokens: Ints  # positions whose KV could be saved; empty without host memory
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,14 +115,16 @@ class SequenceAdmitted:
     """The answer to AdmitSequence; with REFUSED or LATER the slot holds what it held before."""
 
     outcome: Grant
-    cached_tokens: int  # positions whose KV is there: held, or found
+    cached_tokens: int  # positions whose KV is there: held, found, or copied from host memory
     num_found: int  # blocks that were found behind those it held
     block_ids: Ints  # the block table: held and found blocks first, then new ones
     preempted: Longs
     kept: Ints  # blocks that each of them still holds
+    saved: Ints  # blocks of each that the next step copies to host memory
     num_free: int
     next_fence: int | None
     account: PrefixAccount | None = None  # with FULL
+    copies: Copies | None = None  # for the next step
 
 
 @dataclass(frozen=True, slots=True, eq=False)

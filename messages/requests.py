@@ -79,7 +79,7 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class Preempted:
-    """A sequence gave its blocks away and waits again."""
+    """A sequence gave blocks away and waits again."""
 
     serial: int
 

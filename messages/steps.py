@@ -41,14 +41,30 @@ class Drafts:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Copies:
+    """Whole blocks that a step moves before it does anything else: first those to host memory,
+    then those from it. Parallel columns of each direction."""
+
+    out_blocks: Ints  # device blocks
+    out_hosts: Ints  # host blocks, as all here
+    in_hosts: Ints
+    in_blocks: Ints
+
+    def __len__(self) -> int:
+        """Blocks moved."""
+        return len(self.out_blocks) + len(self.in_blocks)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class StepPlan:
     """One step: what changed since the last one, then the rows that run: Scheduler → Executor.
 
     Row columns are parallel and in planning order. A row computes positions
     [start, start + length) of its slot; the token at a position the host does not know yet is the
     one the device sampled there itself. A row that samples writes its token at `start + length`.
-    The device applies `new_rows`, then `block_*`, and within each layer writes every row's KV
-    before any row attends (a row may read blocks that an earlier row of the same step writes).
+    The device makes the `copies`, applies `new_rows`, then `block_*`, and within each layer writes
+    every row's KV before any row attends (a row may read blocks that an earlier row of the same
+    step writes). A plan may consist of copies alone.
 
     A row with drafts takes them for the tokens that follow its start, and its length includes
     them. It samples behind its last known token and behind every draft that is what it sampled.
@@ -65,6 +81,7 @@ class StepPlan:
     lengths: Ints
     samples: Bools
     drafts: Drafts | None = None
+    copies: Copies | None = None
 
     @property
     def num_tokens(self) -> int:

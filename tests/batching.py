@@ -8,10 +8,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from stepahead.actors.batching import Batcher, BatchLimits, Drafter
+from stepahead.actors.cores import build_pool
 from stepahead.gpu.device import DeviceFacts
+from stepahead.gpu.host import HostMemory
 from stepahead.gpu.oracle import Oracle
 from stepahead.gpu.simulated import SimulatedDevice
-from stepahead.kvpool import BlockPool, prefix_root
+from stepahead.kvpool import prefix_root
 from stepahead.messages import (
     Admitted,
     BlocksReserved,
@@ -45,6 +47,7 @@ def make_limits(
     num_blocks: int = 64,
     ageing_ns: int | None = None,
     prefix_ttl_ns: int | None = None,
+    num_host_blocks: int = 0,
 ) -> BatchLimits:
     return BatchLimits(
         block_size=BLOCK,
@@ -57,10 +60,15 @@ def make_limits(
         prefix_caching=prefix_caching,
         ageing_ns=ageing_ns,
         prefix_ttl_ns=prefix_ttl_ns,
+        num_host_blocks=num_host_blocks,
+        block_copy_s=1.0,
+        token_s=1.0,  # to compute a block takes twice as long as to move it there and back
     )
 
 
-def make_facts(num_blocks: int = 64, max_model_len: int = 256) -> DeviceFacts:
+def make_facts(
+    num_blocks: int = 64, max_model_len: int = 256, *, num_host_blocks: int = 0
+) -> DeviceFacts:
     return DeviceFacts(
         model="oracle",
         device="simulated",
@@ -70,6 +78,7 @@ def make_facts(num_blocks: int = 64, max_model_len: int = 256) -> DeviceFacts:
         block_size=BLOCK,
         num_blocks=num_blocks,
         eos_token_ids=frozenset({256}),
+        host=HostMemory(num_blocks=num_host_blocks),
     )
 
 
@@ -134,16 +143,20 @@ class World:
 
     def __post_init__(self) -> None:
         self.limits = replace(self.limits, num_blocks=self.num_blocks)
-        self.pool = BlockPool(
-            self.num_blocks, BLOCK, self.limits.num_slots, watermark=self.watermark
-        )
+        self.pool = build_pool(self.limits, self.watermark)
         self.batcher = Batcher(self.limits, self.pool, drafter=self.drafter)
-        facts = make_facts(self.num_blocks, self.limits.max_model_len)
+        facts = make_facts(
+            self.num_blocks,
+            self.limits.max_model_len,
+            num_host_blocks=self.limits.num_host_blocks,
+        )
         self.device = SimulatedDevice(
             facts, self.limits.num_slots, lambda _, call: call(), oracle=self.oracle
         )
         self.plans: deque[StepPlan] = deque()
         self._mentioned: deque[set[int]] = deque()  # blocks that each step in flight may touch
+        self._mentioned_hosts: deque[set[int]] = deque()  # the same of host blocks
+        self.moved_blocks = 0  # there and back
         self._doomed: set[int] = set()  # steps that come back failed
         self.drafted = 0  # drafts that completed steps carried
         self.accepted = 0  # those that turned out right
@@ -188,8 +201,20 @@ class World:
             slots = plan.slots[plan.samples].tolist()
             self._riders.append([int(self.batcher._ledger.serial[slot]) for slot in slots])
             self._mentioned.append({b for s in plan.slots.tolist() for b in self.pool.table(s)})
+            self._note_copies(plan)
         self._look()
         return plan
+
+    def _note_copies(self, plan: StepPlan) -> None:
+        """Copies mention blocks too, on both sides."""
+        hosts: set[int] = set()
+        if plan.copies is not None:
+            copies = plan.copies
+            assert len(copies) > 0, "copies of nothing"
+            self.moved_blocks += len(copies)
+            self._mentioned[-1].update(copies.out_blocks.tolist(), copies.in_blocks.tolist())
+            hosts.update(copies.out_hosts.tolist(), copies.in_hosts.tolist())
+        self._mentioned_hosts.append(hosts)
 
     def _check_plan(self, plan: StepPlan) -> None:
         """Every row computes something, within every limit, and occurs once."""
@@ -221,6 +246,7 @@ class World:
 
     def _take_oldest(self) -> StepPlan:
         self._mentioned.popleft()
+        self._mentioned_hosts.popleft()
         self._sampled_for = self._riders.popleft()
         return self.plans.popleft()
 
@@ -279,6 +305,9 @@ class World:
         self._check_tables()
         for blocks in self._mentioned:
             assert not any(map(self.pool.is_free, blocks)), "a step in flight touches a free block"
+        if self.pool.host is not None:
+            mentioned = set().union(*self._mentioned_hosts)
+            assert mentioned.isdisjoint(self.pool.host.free), "a copy touches a free block"
 
     def _check_tables(self) -> None:
         """The ledger and the pool agree on who holds how many blocks."""
@@ -377,4 +406,6 @@ class World:
     def assert_is_empty(self) -> None:
         assert self.batcher.num_running == self.batcher.num_waiting == 0
         assert self.pool.num_free == self.pool.num_blocks, "blocks leaked"
+        if self.pool.host is not None:
+            assert self.pool.host.num_free == self.pool.host.num_blocks, "host blocks leaked"
         assert len(self.batcher._ledger._free) == self.limits.num_slots, "slots leaked"

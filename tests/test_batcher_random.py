@@ -38,6 +38,7 @@ class RandomLife:
             steps_in_flight=pick([1, 2, 2, 3, 4]),
             prefix_caching=pick([True, True, False]),
             ageing_ns=pick([None, None, 20]),
+            num_host_blocks=random.Random(~self.seed).choice([0, 0, 3, 12, 100]),
             prefix_ttl_ns=pick([None, None, 50]),
         )
         num_blocks, watermark = pick([16, 17, 24, 64]), pick([0, 1, 3])

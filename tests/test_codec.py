@@ -15,6 +15,7 @@ from stepahead.messages import (
     Admitted,
     BlocksReserved,
     BlocksSettled,
+    Copies,
     DeadlineReached,
     DecodeError,
     Delta,
@@ -70,6 +71,8 @@ PARAMS = SamplingParams(
 )
 ROW = RowState(1, 2, INTS, 3, INTS, 0.5, 40, 0.9, 0.1, 2**63 - 1, 5, (2, 3))
 
+COPIES = Copies(INTS, INTS, INTS, INTS)
+
 SAMPLES: list[Message] = [
     Generate(1, "r1", INTS, PARAMS, 9, 3, (2, 7), -1, 10**18, None, b"salt"),
     Abort(1),
@@ -85,14 +88,27 @@ SAMPLES: list[Message] = [
         (Ended(1, FinishReason.STOP, 2), Ended(2, FinishReason.ERROR, error="not a number")),
     ),
     StepPlan(
-        1, (ROW,), LONGS, INTS, INTS, LONGS, INTS, INTS, INTS, BOOLS, Drafts(LONGS, INTS, INTS)
+        1,
+        (ROW,),
+        LONGS,
+        INTS,
+        INTS,
+        LONGS,
+        INTS,
+        INTS,
+        INTS,
+        BOOLS,
+        Drafts(LONGS, INTS, INTS),
+        COPIES,
     ),
     StepDone(1, INTS, (RowFailed(0, "not a number"),), INTS),
     StepFailed(1, "out of memory"),
-    ReserveBlocks(2, 1, None, LONGS, INTS, LONGS, LONGS, LONGS, INTS),
-    BlocksReserved(INTS, INTS, INTS, LONGS, INTS, 9, None),
-    AdmitSequence(2, 1, 3, INTS, b"salt", 64, 16, False, 4, LONGS, INTS),
-    SequenceAdmitted(Grant.FULL, 16, 2, INTS, LONGS, INTS, 9, 7, PrefixAccount(PrefixEnd.EVICTED)),
+    ReserveBlocks(2, 1, None, LONGS, INTS, LONGS, LONGS, LONGS, INTS, INTS),
+    BlocksReserved(INTS, INTS, INTS, LONGS, INTS, INTS, 9, None, COPIES),
+    AdmitSequence(2, 1, 3, INTS, b"salt", 64, 16, False, 4, LONGS, INTS, INTS),
+    SequenceAdmitted(
+        Grant.FULL, 16, 2, INTS, LONGS, INTS, INTS, 9, 7, PrefixAccount(PrefixEnd.EVICTED), COPIES
+    ),
     PublishBlocks(2, 1, FullBlocks(2, LONGS, INTS, INTS)),
     ReleaseBlocks(2, 1, LONGS, INTS),
     BlocksSettled(9, 3),

@@ -43,6 +43,7 @@ class PoolUser:
         promised: int = 0,
         victims: tuple[int, ...] = (),
         fences: tuple[int, ...] | None = None,
+        savable: tuple[int, ...] = (),
     ) -> SequenceAdmitted:
         token_ids = frozen_ints(tokens)
         answer = self.pool.admit(
@@ -58,6 +59,7 @@ class PoolUser:
                 promised,
                 frozen_longs(victims),
                 frozen_ints((0,) * len(victims) if fences is None else fences),
+                frozen_ints(savable),
             )
         )
         self.pool.check()
@@ -94,6 +96,7 @@ class PoolUser:
         self,
         demands: list[tuple[int, int, int]],
         victims: list[tuple[int, int, int]] | None = None,
+        savable: tuple[int, ...] = (),
     ) -> BlocksReserved:
         """Demands are (slot, blocks, rank), victims (slot, rank, fence), the last rank first."""
         slots, wanted, ranks = zip(*demands, strict=True)
@@ -109,6 +112,7 @@ class PoolUser:
                 frozen_longs(gone),
                 frozen_longs(gone_ranks),
                 frozen_ints(fences),
+                frozen_ints(savable),
             )
         )
         self.pool.check()

@@ -52,7 +52,13 @@ class Batcher:
         self.is_paused = False
         self._doomed = 0  # steps up to this one were in flight when one of them failed
         victims = Victims(self._ledger, self._roster)
-        self._blocks = BlockClient(pool, self.steps, self._ledger, victims)
+        self._blocks = BlockClient(
+            pool,
+            self.steps,
+            self._ledger,
+            victims,
+            has_host_memory=limits.num_host_blocks > 0,
+        )
         ttl_ns = limits.prefix_ttl_ns
         self._prefix_age = None if ttl_ns is None else PrefixAge(ttl_ns, self._blocks)
         self.weights = WeightReset(self._ledger, self._roster, self._blocks, self.steps)
@@ -167,7 +173,7 @@ class Batcher:
         if plan.step <= self._doomed:
             return False  # its sequences were dealt with when the first one failed
         self._doomed = self.steps.posted
-        for slot in self._held_since(self._ledger.last_step, plan.step):
+        for slot in self._touched_since(self._ledger.last_step, plan.step):
             sequence = self._roster.at(slot)
             if self._roster.is_running(sequence):
                 self._retry(sequence, result.error)
@@ -187,17 +193,17 @@ class Batcher:
             if plan.epochs[failed.row] >= self._ledger.valid_from[slot]:
                 serial = self._roster.at(slot).request.serial
                 self._end(serial, FinishReason.ERROR, error=failed.error)
-        for slot in self._held_since(self._ledger.hit_step, plan.step):
+        for slot in self._touched_since(self._ledger.hit_step, plan.step):
             sequence = self._roster.at(slot)
             if self._roster.is_running(sequence):
                 self._start_again(sequence)
             else:
                 self._drop(sequence)
 
-    def _held_since(self, steps: Ints, step: int) -> list[int]:
-        """The slots that hold blocks and whose entry in `steps` is not before `step`."""
-        slots: list[int] = ((steps >= step) & (self._ledger.covered > 0)).nonzero()[0].tolist()
-        return slots
+    def _touched_since(self, steps: Ints, step: int) -> list[int]:
+        """The slots of live sequences whose entry in `steps` is not before `step`."""
+        slots: list[int] = (steps >= step).nonzero()[0].tolist()
+        return [slot for slot in slots if self._ledger.sequences[slot] is not None]
 
     def _retry(self, sequence: Sequence, error: str) -> None:
         sequence.failed_steps += 1
@@ -243,8 +249,7 @@ class Batcher:
         if sequence is None:
             return
         self._report.add(Ended(serial, reason, stop_token_id, error))
-        if self._roster.holds_blocks(sequence):
-            assert sequence.slot is not None
+        if sequence.slot is not None:
             if self._publisher is not None and reason is not FinishReason.ERROR:
                 slots = frozen_longs((sequence.slot,))
                 self._publisher.publish(slots, self._ledger.reach(slots), self.steps.posted)
@@ -266,6 +271,11 @@ class Batcher:
     def preemptions(self) -> int:
         """How often a sequence gave its blocks away, since the start."""
         return self._roster.preemptions
+
+    @property
+    def swaps(self) -> int:
+        """How often a sequence came back from host memory."""
+        return self._roster.swaps
 
     @property
     def num_running(self) -> int:

@@ -53,12 +53,19 @@ class BlockClient:
     """Stamps every question with the steps posted and done, and batches releases."""
 
     def __init__(
-        self, pool: PoolPort, steps: StepsInFlight, ledger: Ledger, victims: Victims
+        self,
+        pool: PoolPort,
+        steps: StepsInFlight,
+        ledger: Ledger,
+        victims: Victims,
+        *,
+        has_host_memory: bool,
     ) -> None:
         self._pool = pool
         self._steps = steps
         self._ledger = ledger
         self._victims = victims
+        self._has_host_memory = has_host_memory
         self._released: list[int] = []  # slots the pool has not been told of yet
         self._next_fence: int | None = None
         self.num_free = 0  # what the pool said last; only our own questions can lower it
@@ -97,6 +104,7 @@ class BlockClient:
                 victims,
                 victim_ranks,
                 self._fences(victims),
+                self._savable(victims),
             )
         )
         self._heard(answer)
@@ -129,6 +137,7 @@ class BlockClient:
                 promised,
                 victims,
                 fences,
+                self._savable(victims),
             )
         )
         self._heard(answer)
@@ -160,3 +169,7 @@ class BlockClient:
 
     def _fences(self, slots: Longs) -> Ints:
         return seal(self._ledger.last_step[slots]) if len(slots) else NO_INTS
+
+    def _savable(self, slots: Longs) -> Ints:
+        """How much KV of each could be copied to host memory, if there were any."""
+        return seal(self._ledger.reach(slots)) if self._has_host_memory else NO_INTS

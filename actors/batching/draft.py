@@ -6,7 +6,18 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...messages import NO_INTS, NO_LONGS, Bools, Drafts, Ints, Longs, RowState, StepPlan, seal
+from ...messages import (
+    NO_INTS,
+    NO_LONGS,
+    Bools,
+    Copies,
+    Drafts,
+    Ints,
+    Longs,
+    RowState,
+    StepPlan,
+    seal,
+)
 from .ledger import Ledger
 
 T = TypeVar("T", bound=np.generic)
@@ -23,6 +34,9 @@ class Rows:
     confirmed: Ints  # tokens the host knows
 
 
+NO_ROWS = Rows(NO_LONGS, NO_INTS, NO_INTS, NO_INTS, NO_INTS)
+
+
 @dataclass(slots=True)
 class StepDraft:
     """Collects rows in planning order; nothing that was added is ever withdrawn."""
@@ -33,6 +47,7 @@ class StepDraft:
     promised: int | None = None  # blocks that running prefills lack, while that is known
     new_rows: list[RowState] = field(default_factory=list)
     drafts: Drafts | None = None
+    _copies: list[Copies] = field(default_factory=list)
     _rows: list[Rows] = field(default_factory=list)
     _blocks: list[tuple[Longs, Ints, Ints]] = field(default_factory=list)
 
@@ -73,9 +88,14 @@ class StepDraft:
             self._rows = [_joined_rows(self._rows)]
         return self._rows[0] if self._rows else None
 
+    def add_copies(self, copies: Copies | None) -> None:
+        """Blocks that the step moves before its rows run."""
+        if copies is not None:
+            self._copies.append(copies)
+
     def seal(self) -> StepPlan | None:
-        """The finished plan, or None when no row runs."""
-        rows = self.rows()
+        """The finished plan, or None when no row runs and nothing is copied."""
+        rows = self.rows() or (NO_ROWS if self._copies else None)
         if rows is None:
             return None
         block_slots, block_indices, block_ids = NO_LONGS, NO_INTS, NO_INTS
@@ -94,7 +114,19 @@ class StepDraft:
             seal(rows.ends - rows.starts),
             seal(rows.ends >= rows.confirmed),
             self.drafts,
+            _joined_copies(self._copies) if self._copies else None,
         )
+
+
+def _joined_copies(parts: list[Copies]) -> Copies:
+    if len(parts) == 1:
+        return parts[0]
+    return Copies(
+        _joined([copies.out_blocks for copies in parts]),
+        _joined([copies.out_hosts for copies in parts]),
+        _joined([copies.in_hosts for copies in parts]),
+        _joined([copies.in_blocks for copies in parts]),
+    )
 
 
 def _joined_rows(parts: list[Rows]) -> Rows:

@@ -23,6 +23,9 @@ class BatchLimits:
     prefix_caching: bool
     ageing_ns: int | None = None  # waiting that long raises a sequence by one class
     prefix_ttl_ns: int | None = None  # cached content that nobody uses for that long is forgotten
+    num_host_blocks: int = 0  # blocks in host memory that victims may be saved to
+    block_copy_s: float = 0.0  # seconds to move a block there, or back
+    token_s: float = 0.0  # seconds to compute a position of a prompt
 
     def blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)

@@ -9,6 +9,7 @@ import numpy as np
 from ...kvpool import prefix_root
 from ...messages import (
     Admitted,
+    BlocksReserved,
     Grant,
     Ints,
     Longs,
@@ -171,7 +172,7 @@ class Planner:
             full = self._publisher.take_full(slots, reach, self._steps.posted)
         slots, indices = slots[short], covered[short] // size
         answer = self._blocks.reserve(full, slots, wanted, short + start, order)
-        self._give_way(draft, answer.preempted, answer.kept)
+        self._give_way(draft, answer)
         if not len(answer.block_ids) == len(slots) == np.add.reduce(wanted):  # not one for each
             granted = answer.granted
             slots, indices = slots.repeat(granted), indices.repeat(granted)
@@ -182,21 +183,25 @@ class Planner:
             draft.add_blocks(seal(slots), seal(indices), answer.block_ids)
             ledger.covered[slots] = (indices + ONE) * size
 
-    def _give_way(self, draft: StepDraft, slots: Longs, kept: Ints) -> None:
-        """The pool has cut the tails of these slots' blocks. Who has lost only a block that it was
-        given early runs on."""
-        size = self._limits.block_size
-        for slot, kept_blocks in zip(slots.tolist(), kept.tolist(), strict=True):
+    def _give_way(self, draft: StepDraft, answer: BlocksReserved | SequenceAdmitted) -> None:
+        """The pool has cut tails of blocks. Who has lost only a block that it was given early runs
+        on."""
+        draft.add_copies(answer.copies)
+        size, columns = self._limits.block_size, (answer.preempted, answer.kept, answer.saved)
+        for slot, kept, saved in zip(*(column.tolist() for column in columns), strict=True):
             is_running = self._roster.is_running(self._roster.at(slot))
-            if is_running and self._ledger.scheduled[slot] <= kept_blocks * size:
-                self._ledger.covered[slot] = kept_blocks * size
+            if is_running and self._ledger.scheduled[slot] <= kept * size:
+                self._ledger.covered[slot] = kept * size
             else:
-                self._preempt(draft, slot, kept_blocks)
+                self._preempt(draft, slot, kept, saved)
 
-    def _preempt(self, draft: StepDraft, slot: int, kept_blocks: int) -> None:
-        """Its sequence goes back to what it keeps; it waits, if it did not wait already."""
+    def _preempt(self, draft: StepDraft, slot: int, kept: int, saved: int = 0) -> None:
+        """Its sequence goes back to the blocks it keeps; it waits, if it did not wait already. Of
+        what it loses this step saves some in host memory."""
         sequence = self._roster.at(slot)
-        self._ledger.preempt(slot, kept_blocks)
+        self._ledger.preempt(slot, kept)
+        if saved:
+            self._ledger.last_step[slot] = draft.step
         if self._roster.is_running(sequence):
             self._roster.preempt(sequence)
             self._report.add(Preempted(sequence.request.serial))
@@ -237,7 +242,7 @@ class Planner:
             promised=self._promised_blocks(draft),
             victims=self._victims.of_admission(sequence, lesser),
         )
-        self._give_way(draft, answer.preempted, answer.kept)
+        self._give_way(draft, answer)
         if answer.outcome == Grant.FULL:
             self._free_a_seat(draft, lesser)
             self._start(draft, sequence, slot, token_ids, answer, chunk)
@@ -250,7 +255,7 @@ class Planner:
             slot, lesser = int(lesser[-1]), lesser[:-1]
             if slot not in draft.preempted:
                 num_blocks = int(self._ledger.covered[slot]) // self._limits.block_size
-                self._preempt(draft, slot, kept_blocks=num_blocks)
+                self._preempt(draft, slot, kept=num_blocks)
 
     def _start(
         self,
@@ -269,7 +274,8 @@ class Planner:
         if answer.num_found:
             ledger.hit_step[slot] = draft.step
             ledger.published[slot] = cached_tokens // self._limits.block_size
-        self._roster.run(sequence)
+        is_swapped = answer.copies is not None and len(answer.copies.in_blocks) > 0
+        self._roster.run(sequence, is_swapped=is_swapped)
         draft.promised = None
         draft.new_rows.append(self._row_state(sequence, slot, token_ids, answer.block_ids))
         rows = self._first_row(slot, len(token_ids), cached_tokens, chunk)
@@ -315,10 +321,9 @@ class Planner:
         ]
         if later:
             least = min(later, key=self._roster.holds_blocks)
-            if self._roster.holds_blocks(least):
-                assert least.slot is not None
-                self._blocks.release(least.slot)
-                self._blocks.tell()
+            assert least.slot is not None
+            self._blocks.release(least.slot)
+            self._blocks.tell()
             self._ledger.detach(least)
 
     def _first_chunk(self, draft: StepDraft, num_tokens: int) -> int:

@@ -16,6 +16,7 @@ class Roster:
         self.running = RunningOrder()
         self.waiting = WaitingQueue()
         self.preemptions = 0
+        self.swaps = 0  # how often a sequence came back from host memory
 
     def __len__(self) -> int:
         return len(self._live)
@@ -53,8 +54,9 @@ class Roster:
         self._live[sequence.request.serial] = sequence
         self.waiting.add(sequence)
 
-    def run(self, sequence: Sequence) -> None:
-        """A waiting sequence has got a slot and blocks."""
+    def run(self, sequence: Sequence, *, is_swapped: bool = False) -> None:
+        """A waiting sequence has got a slot and blocks, some of them from host memory or none."""
+        self.swaps += is_swapped
         self.waiting.remove(sequence)
         self.running.add(sequence)
 

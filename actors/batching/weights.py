@@ -47,7 +47,7 @@ class WeightReset:
         self._source, self._is_loading = None, False
 
     def _void_everything(self) -> None:
-        """Those who wait may hold something, too."""
+        """Those who wait may hold blocks, too, or an image in host memory."""
         for sequence in self._roster:
             if sequence.slot is None:
                 continue

@@ -25,6 +25,8 @@ class SimulationResult:
     inter_token_s: Spread
     latency_s: Spread  # from the arrival to the last token
     preemptions: int
+    swaps: int  # how often a sequence came back from host memory
+    moved_blocks: int  # to host memory and back
     computed_tokens: int  # positions, those computed again after a preemption included
     cache_hit_tokens: int  # found when a request was first admitted
     num_blocks: int

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...gpu.device import DeviceFacts
+from ...gpu.host import NO_HOST_MEMORY, HostMemory
 from ...gpu.timed import StepSeconds, TimedDevice
-from ...kvpool import BlockPool
 from ...messages import ConfigError, SamplingParams, StepDone, StepFailed, StepPlan, TokensReady
 from ..actor import Mailbox
 from ..backend import Backend
 from ..batching import Batcher
 from ..config import EngineConfig
+from ..cores import build_pool
 from ..journal import Journal
 from ..scheduler import Scheduler, SchedulerMessage
 from ..text.toy import ToyTokenizer
@@ -38,6 +39,7 @@ class Hardware:
     step_seconds: StepSeconds
     num_blocks: int  # KV blocks, unless the configuration says how many
     host_s: float = 0.0  # planning and handing over a step
+    memory: HostMemory = NO_HOST_MEMORY  # that blocks can be moved to
 
     def __post_init__(self) -> None:
         if not 0 <= self.host_s <= MAX_HOST_S:
@@ -64,6 +66,7 @@ def simulate(
         block_size=config.block_size,
         num_blocks=num_blocks,
         eos_token_ids=frozenset(),
+        host=hardware.memory,
     )
     config = replace(config, num_blocks=num_blocks)
     try:
@@ -109,10 +112,7 @@ class _Run:
         facts, clock = self._facts, self._clock
         limits = batch_limits(config, Backend(self._device, ToyTokenizer(), SamplingParams()))
         journal = Journal(lambda: int(clock.now * 1e9))
-        watermark = int(config.watermark * facts.num_blocks)
-        self._pool = BlockPool(
-            facts.num_blocks, facts.block_size, limits.num_slots, watermark=watermark
-        )
+        self._pool = build_pool(limits, watermark=int(config.watermark * facts.num_blocks))
         self._batcher = Batcher(limits, self._pool)
         self._mailbox: Mailbox[SchedulerMessage] = Mailbox("scheduler", journal)
         self._scheduler = Scheduler(
@@ -208,6 +208,8 @@ class _Run:
             inter_token_s=times.gaps.spread(),
             latency_s=Spread.of((times.last - times.arrived)[ended]),
             preemptions=times.preemptions,
+            swaps=self._batcher.swaps,
+            moved_blocks=self._device.moved_blocks,
             computed_tokens=self._device.computed_tokens,
             cache_hit_tokens=times.cached_tokens,
             num_blocks=self._facts.num_blocks,
