@@ -17,8 +17,8 @@ class Tails:
 
     def __init__(self, ask: ReserveBlocks | AdmitSequence) -> None:
         victims = ask.victims.tolist()
-        self.fences = dict(zip(victims, ask.fences.tolist(), strict=True))
-        self.tokens = dict(zip(victims, ask.victim_tokens.tolist(), strict=False))
+        self.fences: dict[int, int] = dict(zip(victims, ask.fences.tolist(), strict=True))
+        self.tokens: dict[int, int] = dict(zip(victims, ask.victim_tokens.tolist(), strict=False))
         self.kept: dict[int, int] = {}  # blocks that those who gave way still hold, by slot
         self._saved: dict[int, int] = {}
         self._step = ask.posted + 1  # the step that will copy
@@ -26,10 +26,12 @@ class Tails:
         self._in: list[tuple[int, int]] = []  # (host block, device block)
 
     def save(self, slot: int, blocks: list[int], hosts: list[int]) -> int:
-        """Blocks of a victim are copied to host memory; returns the step that now fences them."""
+        """Blocks of a victim are copied to host memory; returns the step that now fences it."""
         self._out += zip(blocks, hosts, strict=True)
         self._saved[slot] = self._saved.get(slot, 0) + len(blocks)
-        return self._step if blocks else self.fences[slot]
+        if blocks:
+            self.fences[slot] = self._step
+        return self.fences[slot]
 
     def load(self, hosts: list[int], blocks: list[int]) -> None:
         """Host blocks are copied to these device blocks."""

@@ -263,7 +263,7 @@ class World:
 
     def fail_row(self, rng: random.Random) -> set[int]:
         """A row of the oldest step comes back useless, the others well; whose it may be."""
-        if self.plans[0].step in self._doomed:
+        if self.plans[0].step in self._doomed or not len(self.plans[0].slots):
             self.complete()
             return set()
         plan = self._take_oldest()

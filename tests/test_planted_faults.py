@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import stepahead.actors.batching.planner as planner_module
+from stepahead.actors.batching import Batcher
 from stepahead.actors.batching.block_client import BlockClient
 from stepahead.actors.batching.draft import Rows, StepDraft
 from stepahead.actors.batching.ledger import Ledger
@@ -23,8 +24,10 @@ from stepahead.kvpool import BlockPool
 from stepahead.kvpool.content import Before
 from stepahead.kvpool.continuations import Continuations
 from stepahead.kvpool.free import DueBlocks, FreeBlocks
+from stepahead.kvpool.host import HostTier
 from stepahead.kvpool.pins import Pins
 from stepahead.kvpool.prefix import PrefixIndex
+from stepahead.kvpool.tails import Tails
 from stepahead.messages import FullBlocks, Ints, Longs, StepPlan
 
 from .test_batcher_random import live_and_check
@@ -280,6 +283,44 @@ def who_ends_while_it_waits_keeps_its_blocks(patch: pytest.MonkeyPatch) -> None:
 @fault
 def what_those_who_wait_hold_is_out_of_reach(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Roster, "holders", lambda self: [])
+
+
+@fault
+def a_host_block_is_reused_before_its_copy_is_done(patch: pytest.MonkeyPatch) -> None:
+    release = HostTier.release
+    patch.setattr(HostTier, "release", lambda self, slot, fence: release(self, slot, 0))
+
+
+@fault
+def an_image_comes_back_in_another_order(patch: pytest.MonkeyPatch) -> None:
+    load = Tails.load
+    patch.setattr(Tails, "load", lambda self, hosts, blocks: load(self, hosts[::-1], blocks))
+
+
+@fault
+def an_image_is_believed_and_not_copied_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Tails, "load", lambda self, hosts, blocks: None)
+
+
+@fault
+def what_was_saved_starts_a_block_early(patch: pytest.MonkeyPatch) -> None:
+    load = HostTier.load
+    patch.setattr(
+        HostTier,
+        "load",
+        lambda self, slot, first, fence: load(self, slot, max(first - 1, 0), fence),
+    )
+
+
+@shows_late(68)
+def what_is_held_outlives_the_step_that_was_to_write_it(patch: pytest.MonkeyPatch) -> None:
+    drop = Batcher._drop
+
+    def keep(self: Batcher, sequence: Sequence) -> None:
+        if self._roster.is_running(sequence):
+            drop(self, sequence)
+
+    patch.setattr(Batcher, "_drop", keep)
 
 
 def live_many_lives(first: int) -> None:

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from stepahead.kvpool import BlockPool, prefix_root
+from stepahead.kvpool import BlockPool, HostTier, SwapCosts, prefix_root
 from stepahead.messages import (
     NO_INTS,
     NO_LONGS,
@@ -27,8 +27,10 @@ SIZE = 4
 class PoolUser:
     """Asks a pool the way the Scheduler does, with as few words as a test needs."""
 
-    def __init__(self, num_blocks: int = 8, *, watermark: int = 0) -> None:
-        self.pool = BlockPool(num_blocks, SIZE, num_slots=8, watermark=watermark)
+    def __init__(
+        self, num_blocks: int = 8, *, watermark: int = 0, host: HostTier | None = None
+    ) -> None:
+        self.pool = BlockPool(num_blocks, SIZE, num_slots=8, watermark=watermark, host=host)
         self.posted = self.done = 0
 
     def admit(
@@ -340,6 +342,22 @@ def test_what_is_found_beyond_the_held_blocks_takes_the_place_of_the_last_one() 
     assert answer.cached_tokens == 16
     assert answer.num_found == 3
     assert answer.block_ids.tolist()[1:4] == first[1:4]
+
+
+def test_an_image_that_is_given_up_in_the_turn_it_was_made_is_still_being_written() -> None:
+    """Two demands of one message cut the same victim; the second finds no room to save."""
+    host = HostTier(1, SIZE, SwapCosts(block_s=1.0, token_s=1.0))
+    user = PoolUser(4, host=host)
+    for slot in range(3):
+        user.admit(slot, tokens(10 * slot, 8 if slot == 2 else 4))
+
+    answer = user.grow([(0, 1, 0), (1, 1, 1)], victims=[(2, 2, 0)], savable=(8,))
+
+    assert answer.copies is not None
+    assert answer.copies.out_hosts.tolist() == [0]
+    assert host.num_free == 0
+    user.settle(1)
+    assert host.num_free == 1
 
 
 def test_growth_never_takes_from_an_earlier_one() -> None:
