@@ -28,10 +28,18 @@ class Invariants:
         for plan in steps:
             for block in self._touched.by(plan):
                 assert not self._pool.is_free(block), "a step in flight touches a free block"
+            self._check_copies(plan)
         self._touched.forget_until(steps.done)
         is_held = batcher.is_paused or batcher.weights.is_awaited
         is_stuck = not batcher.is_empty and not is_held and not len(steps)
         assert not is_stuck, "there is work, no step is in flight, and none was planned"
+
+    def _check_copies(self, plan: StepPlan) -> None:
+        """The same of blocks in host memory."""
+        host = self._pool.host
+        if host is not None and plan.copies is not None:
+            touched = {*plan.copies.out_hosts.tolist(), *plan.copies.in_hosts.tolist()}
+            assert touched.isdisjoint(host.free), "a copy in flight touches a free host block"
 
 
 class _TouchedBlocks:

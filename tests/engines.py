@@ -11,6 +11,7 @@ from stepahead.actors.intake import Offload
 from stepahead.actors.text.toy import ToyTokenizer
 from stepahead.actors.virtual_time import run_virtual
 from stepahead.gpu.device import Device, DeviceFacts
+from stepahead.gpu.host import HostMemory
 from stepahead.gpu.oracle import Oracle
 from stepahead.gpu.simulated import SimulatedDevice, StepTime
 from stepahead.messages import SamplingParams
@@ -71,6 +72,7 @@ def make_facts(config: EngineConfig) -> DeviceFacts:
         block_size=config.block_size,
         num_blocks=config.num_blocks,
         eos_token_ids=tokenizer.eos_token_ids,
+        host=HostMemory(num_blocks=config.num_host_blocks or 0, block_copy_s=1e-3, token_s=1e-3),
     )
 
 
@@ -108,7 +110,8 @@ async def settle(engine: Engine, steps: int = 1) -> None:
 def is_empty(engine: Engine) -> bool:
     """Whether nothing is live and every block is free."""
     stats = engine.stats()
-    return stats.running == stats.waiting == 0 and stats.blocks_free == stats.blocks_total
+    is_idle = stats.running == stats.waiting == stats.host_blocks_held == 0
+    return is_idle and stats.blocks_free == stats.blocks_total
 
 
 def is_said_by(oracles: list[Oracle], prompt: list[int], said: Sequence[int]) -> bool:

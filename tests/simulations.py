@@ -6,6 +6,7 @@ from stepahead.actors.config import EngineConfig
 from stepahead.actors.simulation.result import SimulationResult
 from stepahead.actors.simulation.run import Hardware, simulate
 from stepahead.actors.simulation.trace import TraceRequest
+from stepahead.gpu.host import NO_HOST_MEMORY, HostMemory
 from stepahead.gpu.simulated import StepTime
 from stepahead.gpu.timed import StepSeconds
 
@@ -26,9 +27,12 @@ def run(
     *,
     step_seconds: StepSeconds = STEP,
     host_s: float = 0.0,
+    memory: HostMemory = NO_HOST_MEMORY,
     **options: object,
 ) -> SimulationResult:
     defaults: dict[str, object] = {"block_size": 4, "num_blocks": 256, "max_num_seqs": 8}
     config = EngineConfig(device="simulated", **{**defaults, **options})  # type: ignore[arg-type]  # passed on
-    hardware = Hardware(name="test", step_seconds=step_seconds, num_blocks=1, host_s=host_s)
+    hardware = Hardware(
+        name="test", step_seconds=step_seconds, num_blocks=1, host_s=host_s, memory=memory
+    )
     return simulate(trace, config, hardware)

@@ -66,6 +66,7 @@ class Life:
             "max_waiting": pick([4, 100]),
             "ageing": pick([None, 0.5]),
             "prefix_ttl": pick([None, None, 0.3]),
+            "num_host_blocks": random.Random(~seed).choice([None, 0, 4, 100]),
         }
         kinds = pick([None, None, ("right", "partly", "none"), ("random", "wrong", "right")])
         self.drafter = None if kinds is None else ScriptedDrafter(self.oracle, kinds)

@@ -1,11 +1,21 @@
 """Swapping to host memory (rule 21): what is saved, when it comes back, and how it ends."""
 
+import asyncio
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
+from stepahead import EngineConfig, SamplingParams
+from stepahead.actors.virtual_time import run_virtual
+from stepahead.gpu.host import HostMemory, count_host_blocks
+from stepahead.gpu.oracle import Oracle
 from stepahead.kvpool import HostTier, SwapCosts
-from stepahead.messages import FinishReason, StepPlan
+from stepahead.messages import ConfigError, FinishReason, StepPlan
 
 from .batching import BLOCK, World, make_limits, make_request
+from .engines import is_empty, make_engine, settle
+from .simulations import make_trace, run
 
 
 def words(start: int, count: int) -> list[int]:
@@ -224,3 +234,58 @@ def test_a_slot_that_is_needed_takes_the_image_with_it() -> None:
     finish(world)
 
     assert list(world.ended) == [3, 2, 1, 0]
+
+
+def test_the_simulation_charges_the_copies_and_tells_of_them() -> None:
+    """An overload: what is moved takes time, and less of it than computing it again."""
+    trace = make_trace(30, every=0.02, prompt_tokens=60, output_tokens=100)
+    memory = HostMemory(num_blocks=400, block_copy_s=0.5e-3, token_s=1e-3)
+    options: dict[str, Any] = {"num_blocks": 160, "prefix_caching": False}
+
+    dropped = run(trace, **options)
+    swapped = run(trace, memory=memory, **options)
+    slowly = run(trace, memory=replace(memory, block_copy_s=1.9e-3), **options)
+    too_slow = run(trace, memory=replace(memory, block_copy_s=2.1e-3), **options)
+
+    assert dropped.swaps == dropped.moved_blocks == 0
+    assert swapped.swaps > 0
+    assert swapped.moved_blocks > swapped.swaps
+    assert swapped.computed_tokens < dropped.computed_tokens
+    assert swapped.seconds < slowly.seconds
+    assert too_slow.moved_blocks == 0  # two ways of 2.1 ms against four tokens of 1 ms
+    assert too_slow.seconds == dropped.seconds
+
+
+def test_an_engine_swaps_and_tells_of_it() -> None:
+    async def main() -> None:
+        prompts = [[(i * 31 + k) % 90 + 33 for k in range(40)] for i in range(6)]
+        params = SamplingParams(max_tokens=60)
+        options: dict[str, Any] = {"max_model_len": 128, "check_invariants": True}
+        async with make_engine(num_blocks=48, num_host_blocks=200, **options) as engine:
+            results = await asyncio.gather(*(engine.generate(p, params) for p in prompts))
+            await settle(engine, steps=4)
+            stats = engine.stats()
+            assert is_empty(engine)
+        assert stats.swaps > 0
+        assert stats.host_blocks_moved > stats.swaps
+        assert (stats.host_blocks_total, stats.host_blocks_held) == (200, 0)
+        for prompt, result in zip(prompts, results, strict=True):
+            answer = Oracle().answer(prompt, 60, stops=(256, 258))
+            assert list(result.token_ids) == answer
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize(
+    "options", [{"num_host_blocks": -1}, {"swap_memory": 1.5}, {"num_host_blocks": 2**31}]
+)
+def test_host_memory_that_makes_no_sense_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        EngineConfig(**options)
+
+
+def test_no_host_memory_can_be_said_in_two_ways() -> None:
+    assert count_host_blocks(None, None, 64) == count_host_blocks(0, 2**20, 64) == 0
+    assert count_host_blocks(None, 0, 64) == 0
+    assert count_host_blocks(None, 200, 64) == 3
+    assert count_host_blocks(7, 200, 64) == 7

@@ -57,6 +57,9 @@ def simulate(
         raise ConfigError("the trace is empty; it must hold at least one request")
     num_blocks = config.num_blocks or hardware.num_blocks
     longest = max(request.prompt_tokens + request.output_tokens for request in trace)
+    memory = hardware.memory
+    if config.num_host_blocks is not None:
+        memory = replace(memory, num_blocks=config.num_host_blocks)
     facts = DeviceFacts(
         model="simulated",
         device="simulated",
@@ -66,7 +69,7 @@ def simulate(
         block_size=config.block_size,
         num_blocks=num_blocks,
         eos_token_ids=frozenset(),
-        host=hardware.memory,
+        host=memory,
     )
     config = replace(config, num_blocks=num_blocks)
     try:
