@@ -23,7 +23,7 @@ class EngineConfig:
     num_blocks: int | None = None
     kv_memory: int | None = None  # bytes of KV; used when num_blocks is None
     num_host_blocks: int | None = None  # blocks in host memory that preempted sequences move to
-    swap_memory: int | None = None  # bytes for them; used when num_host_blocks is None; None: none
+    swap_memory: int | None = None  # bytes for them, instead of their number; None: none
     max_model_len: int | None = None  # None: the model's context
     max_num_seqs: int = 64  # sequences that run at once
     max_num_batched_tokens: int = 2048  # token positions computed per step

@@ -6,6 +6,8 @@ from ..messages import ConfigError
 
 MOST = {
     "kv_memory": 2**63 - 1,
+    "swap_memory": 2**63 - 1,
+    "num_host_blocks": 2**24,
     "num_blocks": 2**24,  # each costs the pool about a hundred bytes beside its KV
     "max_num_seqs": 2**16,
 }
@@ -21,6 +23,10 @@ class Limits(Protocol):
     def num_blocks(self) -> int | None: ...
     @property
     def kv_memory(self) -> int | None: ...
+    @property
+    def num_host_blocks(self) -> int | None: ...
+    @property
+    def swap_memory(self) -> int | None: ...
     @property
     def max_model_len(self) -> int | None: ...
     @property
@@ -60,6 +66,8 @@ def check_agreement(limits: Limits) -> None:
 
 
 def _check_pool(limits: Limits) -> None:
+    if limits.num_host_blocks is not None and limits.swap_memory is not None:
+        raise ConfigError("num_host_blocks and swap_memory both say how much is swapped; give one")
     longest, num_blocks = limits.max_model_len, limits.num_blocks
     if longest == 1:
         raise ConfigError("max_model_len is 1; it must be at least 2: a prompt and its answer")

@@ -16,7 +16,7 @@ class DeviceOptions:
     num_blocks: int | None = None
     kv_memory: int | None = None  # bytes for KV; used when num_blocks is None
     num_host_blocks: int | None = None
-    swap_memory: int | None = None  # bytes for host blocks; used when num_host_blocks is None
+    swap_memory: int | None = None  # bytes for host blocks, instead of their number
     max_model_len: int | None = None
     num_slots: int = 128  # rows of the slot table
     max_num_batched_tokens: int = 2048  # token positions per step, at most

@@ -377,6 +377,7 @@ class World:
         self._look()
         assert not self.plans, "weights change under a step"
         assert self.pool.num_cached == self.pool.num_held == 0, "something computed survived"
+        assert self.pool.host is None or not self.pool.host.num_held, "an image survived"
         self.device.load_weights(source, self._loaded.append)
         for serial, said in self.said.items():
             if serial not in self.ended:

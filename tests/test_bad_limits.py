@@ -27,6 +27,9 @@ from .engines import make_engine
         ("num_blocks", 2**24 + 1),
         ("num_blocks", 2.0),
         ("kv_memory", 0),
+        ("num_host_blocks", -1),
+        ("num_host_blocks", 2**24 + 1),
+        ("swap_memory", 1.5),
         ("max_model_len", "long"),
         ("max_num_seqs", True),
         ("max_num_seqs", 2**16 + 1),
@@ -58,6 +61,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ({"max_model_len": 1}, "max_model_len is 1; it must be at least 2"),
     ({"num_blocks": 1, "block_size": 1}, "the pool has a single position"),
     ({"num_blocks": 9, "kv_memory": 9}, "num_blocks and kv_memory both"),
+    ({"num_host_blocks": 0, "swap_memory": 9}, "num_host_blocks and swap_memory both"),
     (
         {"max_num_batched_tokens": 63, "max_num_seqs": 64},
         "max_num_batched_tokens is 63, less than max_num_seqs, which is 64",
