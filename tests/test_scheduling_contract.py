@@ -59,6 +59,52 @@ def test_long_prompts_get_equal_shares_of_a_budget_and_the_first_what_is_over() 
     assert lengths(world.plan()) == [18, 16, 16]
 
 
+def test_a_newcomer_waits_a_step_for_a_long_prompt_and_not_for_all_of_it() -> None:
+    world = World(limits=make_limits(max_num_batched_tokens=20), num_blocks=128)
+    long = world.request(1, words(0, 200))
+    world.plan()
+    short = world.request(2, words(100, 6))
+    steps = []
+    for _ in range(3):
+        world.complete() if world.plans else None
+        steps.append(lengths(world.plan()))
+
+    assert steps == [[20], [10, 6], [19, 1]]
+    world.run()
+    for request in (long, short):
+        assert world.said[request.serial] == world.answer(request)
+
+
+def test_a_more_important_prompt_leaves_nothing_for_newcomers_of_lesser_classes() -> None:
+    world = World(limits=make_limits(max_num_batched_tokens=20), num_blocks=128)
+    world.request(1, words(0, 100))
+    world.request(2, words(100, 6), priority=1)
+
+    steps = []
+    for _ in range(5):
+        steps.append(lengths(world.plan()))
+        world.complete()
+
+    assert steps == [[20]] * 5
+
+
+def test_decodes_lose_nothing_to_a_newcomer() -> None:
+    world = World(limits=make_limits(max_num_seqs=8, max_num_batched_tokens=8), num_blocks=64)
+    for serial in range(6):
+        world.request(serial, words(20 * serial, 1), max_tokens=30)
+    world.plan()
+    world.complete()
+    world.request(6, words(150, 50))
+    world.plan()
+    world.complete()
+    world.request(7, words(180, 2))
+
+    for _ in range(6):
+        assert lengths(world.plan())[:6] == [1] * 6
+        world.complete()
+    assert 7 in {a.serial for report in world.reports for a in report.admitted}
+
+
 def test_a_decode_is_never_held_back_by_prefills_that_fill_the_budget() -> None:
     world = World(limits=make_limits(max_num_batched_tokens=16), num_blocks=128)
     steady = world.request(1, words(0, 4), max_tokens=30)

@@ -45,6 +45,7 @@ class StepDraft:
     budget: int  # token positions that may still be added
     preempted: set[int] = field(default_factory=set)  # slots whose sequence gave way in this turn
     promised: int | None = None  # blocks that running prefills lack, while that is known
+    left_out: int | None = None  # the class of who could run if there were budget left
     new_rows: list[RowState] = field(default_factory=list)
     drafts: Drafts | None = None
     _copies: list[Copies] = field(default_factory=list)

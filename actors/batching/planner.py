@@ -29,7 +29,7 @@ from .publishing import Publisher
 from .report import Report
 from .roster import Roster
 from .sequence import Sequence
-from .shares import fair_shares
+from .shares import beside_newcomers, fair_shares
 from .speculation import Speculation
 from .steps import StepsInFlight
 from .victims import Victims
@@ -63,6 +63,7 @@ class Planner:
         self._speculation = speculation
         self._steps = steps
         self._report = report
+        self._left_out: int | None = None  # the class that had no budget left in the last step
 
     def plan(self, now_ns: int) -> StepPlan | None:
         """The next step, or None when nothing can run."""
@@ -73,7 +74,7 @@ class Planner:
         misfits: list[Sequence] = []
         for sequence in self._roster.waiting.snapshot():
             until = int(np.searchsorted(classes, sequence.priority, side="right"))
-            self._advance(draft, order, place, until)
+            self._advance(draft, order, classes, place, until)
             place = max(place, until)
             outcome = self._admit(draft, sequence, order[place:], now_ns)
             if outcome == Grant.FULL:
@@ -81,9 +82,10 @@ class Planner:
                     misfit.bypassed += 1
             elif not self._may_be_bypassed(sequence, outcome, misfits):
                 break
-        self._advance(draft, order, place, len(order))
+        self._advance(draft, order, classes, place, len(order))
         if self._speculation is not None:
             self._speculation.extend(draft, self._promised_blocks(draft))
+        self._left_out = draft.left_out
         return draft.seal()
 
     @staticmethod
@@ -103,7 +105,9 @@ class Planner:
 
     # Running sequences
 
-    def _advance(self, draft: StepDraft, order: Longs, start: int, end: int) -> None:
+    def _advance(
+        self, draft: StepDraft, order: Longs, classes: Longs, start: int, end: int
+    ) -> None:
         """Rows for the running sequences at places [start, end) of the order."""
         ledger = self._ledger
         if start >= end or draft.budget <= 0:
@@ -111,7 +115,7 @@ class Planner:
         slots = order[start:end]
         rows = ledger.gather(slots)
         starts, confirmed, covered, _, epochs = rows
-        ends, num_tokens = self._reach(draft, slots, rows)
+        ends, num_tokens = self._reach(draft, slots, rows, int(classes[start]))
         if np.count_nonzero(ends > covered):
             self._grow(draft, order, start, rows, ends)
             granted = np.minimum(ends, ledger.covered[slots])
@@ -127,7 +131,9 @@ class Planner:
         if num_tokens:
             self._add_rows(draft, Rows(slots, epochs, starts, ends, confirmed), num_tokens)
 
-    def _reach(self, draft: StepDraft, slots: Longs, rows: Ints) -> tuple[Ints, int]:
+    def _reach(
+        self, draft: StepDraft, slots: Longs, rows: Ints, most_important: int
+    ) -> tuple[Ints, int]:
         """How far each row would advance, blocks aside, and how many positions that is in all."""
         starts, confirmed, _, limits, _ = rows
         following: Ints = starts + ONE
@@ -149,8 +155,11 @@ class Planner:
             ends = np.minimum(ends, starts + threshold)
         lengths = ends - starts
         num_tokens = int(np.add.reduce(lengths))
-        if num_tokens > draft.budget:
-            return starts + fair_shares(lengths, draft.budget), draft.budget
+        budget = draft.budget
+        if self._left_out is not None and most_important >= self._left_out:
+            budget = beside_newcomers(budget, len(starts), int(np.count_nonzero(behind)))
+        if num_tokens > budget:
+            return starts + fair_shares(lengths, budget), budget
         return ends, num_tokens
 
     def _grow(self, draft: StepDraft, order: Longs, start: int, rows: Ints, ends: Ints) -> None:
@@ -223,10 +232,14 @@ class Planner:
         None says that blocks were not the question: no budget, no seat, or no slot.
         """
         ledger = self._ledger
-        slot = self._slot_for(draft, sequence)
         lesser = lesser[~draft.is_preempted(lesser)] if draft.preempted else lesser
-        seats = len(self._roster.running) + 1 - self._limits.max_num_seqs
-        if slot is None or draft.budget <= 0 or seats > len(lesser):
+        if len(self._roster.running) + 1 - self._limits.max_num_seqs > len(lesser):
+            return None
+        if draft.budget <= 0:
+            draft.left_out = sequence.priority
+            return None
+        slot = self._slot_for(draft, sequence)
+        if slot is None:
             return None
         if not self._is_safe_to_resume(sequence):
             return Grant.REFUSED

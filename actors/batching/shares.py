@@ -12,3 +12,10 @@ def fair_shares(want: Ints, budget: int) -> Ints:
     before = extra.cumsum(dtype=np.int32) - extra
     shares: Ints = fair + np.clip(budget - int(fair.sum()) - before, 0, extra)
     return shares
+
+
+def beside_newcomers(budget: int, num_rows: int, num_long: int) -> int:
+    """What running rows take of a budget while somebody waits for nothing but budget: each of
+    `num_long` rows that have more to compute gets an equal share, and a newcomer one, too. A row
+    that only decodes loses nothing."""
+    return max(budget - budget // (num_long + 1), min(num_rows, budget))
