@@ -39,6 +39,8 @@ async def open_backend(config: EngineConfig, num_slots: int) -> Backend:
     def open_device() -> None:
         opened.append(_open_device(config, path, num_slots, loop))
 
+    # Imports hold every thread up, and loading weights does not: the tokenizer goes with these.
+    await anyio.to_thread.run_sync(_import_device)
     tokenizing = asyncio.ensure_future(anyio.to_thread.run_sync(_load_tokenizer, path))
     try:
         await anyio.to_thread.run_sync(open_device)
@@ -103,6 +105,10 @@ def _resolve(model: str | Path) -> Path:
     from ..gpu.loading.resolve import resolve_model
 
     return resolve_model(model)
+
+
+def _import_device() -> None:
+    from ..gpu import cpu  # noqa: F401
 
 
 def _load_tokenizer(path: Path) -> Tokenizer:

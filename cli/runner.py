@@ -45,12 +45,27 @@ async def running_engine(config: EngineConfig) -> AsyncIterator["Engine"]:
     """An engine for the length of the block; a terminal is told that the model loads."""
     _quieten_libraries()
     async with AsyncExitStack() as stack:
-        with progress(f"loading {config.model}") as hide, _interruption_ends_all(hide):
+        with (
+            progress(f"loading {config.model}") as hide,
+            _interruption_ends_all(hide),
+            _nothing_collected(),
+        ):
             from ..actors.engine import Engine
 
             engine = await stack.enter_async_context(Engine(config))
-        gc.freeze()  # the collector need not walk through libraries and weights again and again
         yield engine
+
+
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """Keep the collector away from libraries and weights, while they load and ever after: it
+    would walk through them again and again and find nothing."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _quieten_libraries() -> None:

@@ -1,5 +1,6 @@
 """The `tokenizer.*` metadata of a GGUF file as checked values."""
 
+import operator
 from collections.abc import Mapping
 from enum import IntEnum
 from functools import cached_property
@@ -7,6 +8,7 @@ from functools import cached_property
 from ...messages import ModelError
 
 _PREFIX = "tokenizer.ggml."
+_split = operator.methodcaller("split", " ")
 
 
 class TokenType(IntEnum):
@@ -74,7 +76,7 @@ class GgufVocabulary:
         values = self._metadata.get(_PREFIX + key)
         if not isinstance(values, list) or not values:
             raise ModelError(f"the file has no {_PREFIX}{key}; a tokenizer needs that list")
-        if not all(isinstance(value, str) for value in values):
+        if set(map(type, values)) != {str}:
             raise ModelError(f"{_PREFIX}{key} holds something that is not a text")
         return values
 
@@ -89,10 +91,12 @@ class GgufVocabulary:
     def _merges(self) -> list[tuple[str, str]] | None:
         if _PREFIX + "merges" not in self._metadata:
             return None
-        pairs = [merge.split(" ") for merge in self._strings("merges")]
-        if not all(len(pair) == 2 for pair in pairs):
-            raise ModelError(f"{_PREFIX}merges holds something that is not two tokens and a space")
-        return [(left, right) for left, right in pairs]
+        try:
+            return [(left, right) for left, right in map(_split, self._strings("merges"))]
+        except ValueError:
+            raise ModelError(
+                f"{_PREFIX}merges holds something that is not two tokens and a space"
+            ) from None
 
 
 def _wrong(key: str, value: object, right: str) -> ModelError:
