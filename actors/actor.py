@@ -32,6 +32,11 @@ class Mailbox(Generic[M]):
     def post(self, message: M) -> None:
         self._queue.put_nowait(self._journal.stamp(message))
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether its reader has taken all that has arrived."""
+        return self._queue.empty()
+
     async def receive(self) -> Turn[M]:
         """Wait for a message, then take every message that has arrived."""
         envelopes = [await self._queue.get()]

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import TypeAlias
 
 from ..messages import Finished, Generate, StopMatched, TokensReady
@@ -33,8 +34,10 @@ class Detokenizer(Actor[DetokenizerMessage]):
         *,
         scheduler: Address[StopMatched],
         finished: Address[Finished],
+        is_scheduler_due: Callable[[], bool],
     ) -> None:
         super().__init__(mailbox)
+        self._is_scheduler_due = is_scheduler_due
         self._tokenizer = tokenizer
         self._streams = streams
         self._scheduler = scheduler
@@ -47,6 +50,8 @@ class Detokenizer(Actor[DetokenizerMessage]):
         await super().attend()
         while self._news:
             await asyncio.sleep(0)
+            if self._is_scheduler_due():
+                continue  # it comes first: the device may be waiting for it
             _let_threads_run()
             arrived = self._mailbox.drain()
             if arrived is None:

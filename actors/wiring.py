@@ -117,6 +117,7 @@ def wire(
         streams,
         scheduler=to_scheduler.post,
         finished=lambda done: _tell(journal, done, on_finished),
+        is_scheduler_due=lambda: not to_scheduler.is_empty,
     )
     intake = Intake(
         facts,

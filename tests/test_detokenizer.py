@@ -1,5 +1,6 @@
 """The Detokenizer actor: slices, what waits meanwhile, and what a stop string makes of it."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +31,7 @@ class Desk:
 
     def __init__(self, requests: int, **params: Any) -> None:
         self.now_ns = 0
+        self.is_scheduler_due = False
         journal = Journal(lambda: self.now_ns)
         self.mailbox: Mailbox[DetokenizerMessage] = Mailbox("detokenizer", journal)
         self.stopped: list[StopMatched] = []
@@ -41,6 +43,7 @@ class Desk:
             streams,
             scheduler=self.stopped.append,
             finished=self.finished.append,
+            is_scheduler_due=lambda: self.is_scheduler_due,
         )
         self.streams: dict[int, OutputStream] = {}
         for serial in range(requests):
@@ -109,6 +112,23 @@ def test_nobody_waits_longer_because_others_have_more() -> None:
 
     assert all(desk.shown(serial) for serial in range(SLICE))
     assert desk.shown(SLICE)[0] == "aa"
+
+
+def test_while_the_scheduler_has_something_to_do_nothing_more_is_shown() -> None:
+    desk = Desk(requests=3 * SLICE)
+    desk.say("a")
+
+    async def scenario() -> None:
+        desk.is_scheduler_due = True
+        showing = asyncio.create_task(desk.detokenizer.attend())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert sum(bool(desk.shown(serial)) for serial in desk.streams) == SLICE
+        desk.is_scheduler_due = False
+        await showing
+
+    run_virtual(scenario())
+    assert all(desk.shown(serial) for serial in desk.streams)
 
 
 def test_times_are_those_of_arrival_however_late_a_token_is_shown() -> None:
