@@ -158,6 +158,7 @@ async def run_engine(
     config = EngineConfig(
         dtype="float32",
         block_size=BLOCK_SIZE,
+        max_num_seqs=min(factors.chunk, 64),
         max_num_batched_tokens=factors.chunk,
         steps_in_flight=factors.steps_in_flight,
         prefix_caching=factors.prefix_caching,
