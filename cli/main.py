@@ -20,7 +20,7 @@ from .standard_streams import open_closed_streams
 DONE, FAULT, MISTAKE = 0, 1, 2
 _COMPUTING = ("chat", "generate")
 
-_COMMANDS = ("chat", "generate", "bench", "simulate", "replay", "models")
+_COMMANDS = ("chat", "generate", "bench", "simulate", "replay", "models", "doctor")
 
 
 class Commands(click.Group):

@@ -20,6 +20,7 @@ from ..messages import (
     StepPlan,
     WeightsLoaded,
 )
+from .choices import auto_dtype
 from .device import DeviceFacts, LoadedAddress, StepAddress
 from .host import HostMemory, count_host_blocks
 from .huge_pages import huge_pages
@@ -28,6 +29,7 @@ from .loading.resolve import resolve_model
 from .memory import free_memory, give_memory_back, size_pool
 from .models.opening import open_model
 from .options import DeviceOptions
+from .processor import read_processor
 from .reloading import load_other_weights
 from .runner import StepRunner
 from .slots import SlotTables
@@ -299,16 +301,7 @@ def _host_kv(
 
 
 def choose_dtype(name: str) -> torch.dtype:
-    """auto: bfloat16 where the processor multiplies it natively, else float32."""
+    """The type to compute in; `auto` is what suits the processor."""
     if name == "auto":
-        return torch.bfloat16 if _multiplies_bfloat16() else torch.float32
+        name = auto_dtype(read_processor()).value
     return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
-
-
-def _multiplies_bfloat16() -> bool:
-    try:
-        flags = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return False
-    words = set(flags.split())
-    return not words.isdisjoint({"amx_bf16", "avx512_bf16", "bf16"})

@@ -1,0 +1,62 @@
+"""The command `doctor`: gathers the findings and says what follows from them."""
+
+import os
+from collections.abc import Sequence
+
+import click
+
+from ...actors.config import DEFAULT_MODEL
+from ...gpu.processor import read_processor
+from ..output import write, write_json
+from ..render import table
+from . import machine, software
+from .finding import Finding
+
+_CAN, _CANNOT = 0, 1
+
+
+@click.command(short_help="Can an engine run here, on what, and if not, what to do.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option(
+    "--model", default=DEFAULT_MODEL, show_default=True, metavar="NAME", help="The model to run."
+)
+def doctor(as_json: bool, model: str) -> int:
+    """Look at this machine: what is installed, what the processor can do, what `auto` picks, where
+    the model is. The exit code is 0 where an engine can run, else 1, and then it says what to do.
+    """
+    findings = examine(model)
+    can_run = not any(finding.is_fatal for finding in findings)
+    if as_json:
+        write_json({"can_run": can_run, **{found.name: found.fields() for found in findings}})
+    else:
+        write(report(findings, can_run))
+    return _CAN if can_run else _CANNOT
+
+
+def examine(model: str) -> list[Finding]:
+    """Everything there is to know."""
+    processor = read_processor()
+    model_found, path = machine.model(model)
+    return [
+        software.engine(),
+        software.libraries(),
+        software.torch(),
+        machine.processor(processor),
+        *machine.choices(processor),
+        machine.memory(path),
+        model_found,
+        software.compiler(os.environ),
+        machine.cache(os.environ),
+        software.terminal(os.environ),
+    ]
+
+
+def report(findings: Sequence[Finding], can_run: bool) -> str:
+    """One screen of text; what is to be done comes last."""
+    rows = [(finding.name, finding.text) for finding in findings]
+    lines = [table(rows)]
+    for finding in findings:
+        if finding.remedy is not None:
+            lines.append(f"{'!' if finding.is_fatal else '-'} {finding.name}: {finding.remedy}\n")
+    lines.append("an engine can run here\n" if can_run else "no engine can run here yet\n")
+    return "".join(lines)
