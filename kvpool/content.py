@@ -2,8 +2,6 @@
 
 from typing import TypeAlias
 
-import numpy as np
-
 from ..messages import Ints
 
 Before: TypeAlias = int | bytes
@@ -26,11 +24,6 @@ def token_bytes(token_ids: Ints) -> bytes:
     """Tokens as little-endian int32: what a block's content is compared by."""
     data: bytes = token_ids.astype("<i4", copy=False).tobytes()
     return data
-
-
-def content_tokens(piece: bytes) -> Ints:
-    """The tokens of `token_bytes`."""
-    return np.frombuffer(piece, dtype="<i4")
 
 
 def content_pieces(token_ids: Ints, block_size: int) -> list[bytes]:

@@ -29,6 +29,10 @@ class Forgotten:
         if len(self._recent) >= self._most:
             self._older, self._recent = self._recent, {}
 
+    def follows(self, depth: int) -> bool:
+        """Whether earlier lives of content are followed that deep, in blocks."""
+        return len(self) > 0 and depth < MAX_DEPTH
+
     def why(self, key: Key) -> PrefixEnd | None:
         """Why this content cannot be found any more; None if it never could."""
         life = self._life(key)
@@ -46,8 +50,6 @@ class Forgotten:
         Content that was forgotten and computed again has another id, and what once followed it is
         known by the old one: both are followed.
         """
-        if not len(self) or len(pieces) > MAX_DEPTH:
-            return None
         befores: list[Before] = [root]
         why: PrefixEnd | None = None
         for piece in pieces:

@@ -23,7 +23,6 @@ from ..messages import (
     Grant,
     PinPrefix,
     PrefixAccount,
-    PrefixEnd,
     PublishBlocks,
     ReleaseBlocks,
     ReserveBlocks,
@@ -33,12 +32,10 @@ from ..messages import (
     frozen_ints,
     seal,
 )
-from .content import content_pieces
+from .cache import BlockCache
 from .cuts import plan_cuts
-from .free import DueBlocks, FreeBlocks
+from .free import DueBlocks
 from .host import HostTier
-from .pins import Pins
-from .prefix import PrefixIndex
 from .tails import Tails
 
 
@@ -63,15 +60,14 @@ class BlockPool:
         self.block_size = block_size
         self._watermark = watermark
         self._done = 0
-        self._free = FreeBlocks(num_blocks)
+        self._cache = BlockCache(num_blocks, block_size)
+        self._free = self._cache.free
         self._due = DueBlocks()
-        self._index = PrefixIndex(num_blocks, block_size)
         self._refs = [0] * num_blocks
         self._fences = [0] * num_blocks  # the last step known to mention the block
         self._tables: list[list[int]] = [[] for _ in range(num_slots)]
         self._all_full = seal(np.full(num_slots, Grant.FULL, dtype=np.int32))  # lent in answers
         self._roots = [b""] * num_slots  # what stands before the first block of each table
-        self._pins = Pins(self._index)
         self.host = host
 
     # What the Scheduler asks
@@ -157,7 +153,8 @@ class BlockPool:
         if free < need + margin:
             outcome = Grant.LATER if free + due >= need + margin else Grant.REFUSED
             return self._admitted(outcome, tails)
-        account = self._account(ask, match)  # before anything is evicted for this very sequence
+        # Before anything is evicted for this very sequence:
+        account = self._cache.account(ask.root, ask.token_ids, match)
         self._drop(table, len(table) - len(spare), ask.done)
         self._settle(ask.done)
         for block in found:
@@ -218,9 +215,7 @@ class BlockPool:
             table = tables[slot]
             blocks.append(table[index])
             previous.append(table[index - 1] if index else roots[slot])
-        self._index.publish(full.step, blocks, previous, full.token_ids)
-        if self._pins and self._pins.await_any(blocks):
-            self._sort_pinned()
+        self._cache.publish(full.step, blocks, previous, full.token_ids)
 
     def release(self, ask: ReleaseBlocks) -> BlocksSettled:
         """Let go of everything these slots hold, as soon as no step mentions it."""
@@ -231,20 +226,15 @@ class BlockPool:
 
     def unpublish(self, ask: UnpublishBlocks) -> BlocksSettled:
         """Steps failed: what no completed step has written stops being findable."""
-        self._index.commit(ask.done)
-        for block in self._index.forget_uncommitted():
-            self._free.blank_again(block)
-        self._sort_pinned()
+        self._cache.forget_uncommitted(ask.done)
         self._settle(ask.done)
         return BlocksSettled(self.num_free, self.next_fence)
 
     def forget_unused(self, ask: ForgetUnused) -> BlocksSettled:
         """Time has passed: what nobody has used for too long is not found any more."""
-        self._free.now_ns = ask.now_ns
+        self._free.now_ns = ask.now_ns  # before anything is given back
         self._settle(ask.done)
-        for block in self._free.unused_since(ask.unused_since_ns):
-            self._index.forget(block, PrefixEnd.EXPIRED)
-            self._free.blank_again(block)
+        self._cache.forget_unused(ask.unused_since_ns)
         return BlocksSettled(self.num_free, self.next_fence)
 
     def forget_prefixes(self, ask: ForgetPrefixes) -> BlocksSettled:
@@ -257,21 +247,15 @@ class BlockPool:
 
     def reset_cache(self) -> None:
         """Forget all cached content; running sequences keep their blocks."""
-        for block in self._index.forget_all():
-            self._free.blank_again(block)
-        self._sort_pinned()
+        self._cache.forget_all()
 
     def pin(self, ask: PinPrefix) -> None:
         """Give these tokens' full blocks away last, those included that are not cached yet."""
-        full = len(ask.token_ids) // self.block_size * self.block_size
-        self._pins.add(ask.pin, ask.root, content_pieces(ask.token_ids[:full], self.block_size))
-        self._sort_pinned()
+        self._cache.pin(ask)
 
     def unpin(self, ask: UnpinPrefix, now_ns: int) -> None:
         """The content is cached like any other again, as if it had been used just now."""
-        self._free.now_ns = now_ns
-        self._pins.remove(ask.pin)
-        self._sort_pinned()
+        self._cache.unpin(ask.pin, now_ns)
 
     # Facts
 
@@ -295,7 +279,7 @@ class BlockPool:
     @property
     def num_cached(self) -> int:
         """Blocks that can be found by their content."""
-        return len(self._index)
+        return len(self._cache)
 
     @property
     def next_fence(self) -> int | None:
@@ -318,37 +302,18 @@ class BlockPool:
     def _settle(self, done: int) -> None:
         assert done >= self._done, "steps do not become undone"
         self._done = done
-        self._index.commit(done)
+        self._cache.commit(done)
         if self.host is not None:
             self.host.settle(done)
-        if not self._due:
-            return
-        for block in self._due.pop_until(done):
-            if not self._index.is_findable(block):
-                self._free.add_blank(block)
-            elif self._pins and self._pins.holds(block):
-                self._free.add_pinned(block)
-            else:
-                self._free.add_cached(block)
+        if self._due:
+            self._cache.give_back(self._due.pop_until(done))
 
     def _take(self, count: int) -> list[int]:
         """Free blocks, in use from now on."""
-        blocks = self._free.pop_blank(count)
-        if len(blocks) < count:
-            evicted = self._free.pop_cached(count - len(blocks))
-            for block in evicted:
-                self._index.forget(block)
-            blocks += evicted
-            if self._pins and self._pins.hold_any(evicted):
-                self._sort_pinned()
-        refs = self._refs
+        blocks, refs = self._cache.take(count), self._refs
         for block in blocks:
             refs[block] = 1
         return blocks
-
-    def _sort_pinned(self) -> None:
-        self._pins.look_again()
-        self._free.pin_only(self._pins.blocks)
 
     def _append(self, slot: int, count: int) -> list[int]:
         blocks = self._take(count)
@@ -397,21 +362,8 @@ class BlockPool:
         return Grant.LATER if self.num_due else Grant.REFUSED
 
     def _match(self, ask: AdmitSequence) -> list[int]:
-        """Found blocks; the last token is always computed, so it is never part of a hit."""
-        return self._index.match(ask.root, self._findable_pieces(ask))
-
-    def _account(self, ask: AdmitSequence, found: Sequence[int]) -> PrefixAccount:
-        """Why no more than this was found."""
-        pieces = self._findable_pieces(ask)
-        if len(found) >= len(pieces):
-            return PrefixAccount(PrefixEnd.WHOLE if pieces else PrefixEnd.SHORT)
-        end, alike = self._index.why_ended(ask.root, pieces, found)
-        difference = None if alike is None else len(found) * self.block_size + alike
-        return PrefixAccount(end, difference)
-
-    def _findable_pieces(self, ask: AdmitSequence) -> list[bytes]:
-        most = (len(ask.token_ids) - 1) // self.block_size * self.block_size
-        return content_pieces(ask.token_ids[:most], self.block_size)
+        """Found blocks, the first of its prefix."""
+        return self._cache.match(ask.root, ask.token_ids)
 
     def _left_after(self, found: Sequence[int]) -> tuple[int, int]:
         """Free and due blocks that remain once the found ones are in use."""
@@ -444,12 +396,7 @@ class BlockPool:
         places: list[Iterable[int]] = [free.blank, free.cached, free.pinned, self._due, held]
         everywhere = sorted(block for place in places for block in place)
         assert everywhere == list(range(self.num_blocks)), "a block is lost or in two places"
-        assert all(self._index.is_findable(block) for block in (*free.cached, *free.pinned))
-        assert not any(self._index.is_findable(block) for block in free.blank)
-        assert all(map(self._pins.holds, free.pinned)), "a block is kept that nobody pins"
-        assert not any(map(self._pins.holds, free.cached)), "a pinned block is not kept"
-        self._pins.check()
+        self._cache.check()
         if self.host is not None:
             self.host.check(self._tables)
         assert all(self._fences[block] > self._done for block in self._due), "a due block is free"
-        self._index.check()

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from ..messages import Ints, PrefixEnd
-from .content import Before, Key, content_pieces, content_tokens
+from .content import Before, Key, content_pieces, token_bytes
 from .continuations import Continuations
 from .forgotten import Forgotten
 
@@ -71,20 +71,20 @@ class PrefixIndex:
         return found
 
     def why_ended(
-        self, root: bytes, pieces: Sequence[bytes], found: Sequence[int]
+        self, root: bytes, token_ids: Ints, found: Sequence[int]
     ) -> tuple[PrefixEnd, int | None]:
-        """Why a match found only these blocks of `pieces`; where the next one is new, also how
-        many tokens the closest known continuation begins with alike."""
-        before, missing = self._content[found[-1]] if found else root, pieces[len(found)]
+        """Why a match found only these blocks of `token_ids`, and not the full one that follows;
+        where that is new, also how many tokens the closest known continuation begins with alike."""
+        before, size = self._content[found[-1]] if found else root, self._block_size
         assert before is not None
-        why = self._forgotten.why((before, missing))
-        if why is None:
-            known = pieces[: len(found) + 1]
-            why = self._forgotten.why_of_earlier_lives(root, known, self.find)
+        missing = token_ids[len(found) * size : (len(found) + 1) * size]
+        why = self._forgotten.why((before, token_bytes(missing)))
+        if why is None and self._forgotten.follows(len(found)):
+            pieces = content_pieces(token_ids[: (len(found) + 1) * size], size)
+            why = self._forgotten.why_of_earlier_lives(root, pieces, self.find)
         if why is not None:
             return why, None
-        alike = self._continuations.most_in_common(before, content_tokens(missing))
-        return PrefixEnd.NEW, alike
+        return PrefixEnd.NEW, self._continuations.most_in_common(before, missing)
 
     def publish(
         self,

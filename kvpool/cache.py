@@ -1,0 +1,129 @@
+"""BlockCache: what may be found in blocks, and which free block is given out next."""
+
+from collections.abc import Iterable, Sequence
+
+from ..messages import Ints, PinPrefix, PrefixAccount, PrefixEnd
+from .content import content_pieces
+from .free import FreeBlocks
+from .pins import Pins
+from .prefix import PrefixIndex
+
+
+class BlockCache:
+    """The prefix index with its pins, and the free blocks in the order of reuse."""
+
+    def __init__(self, num_blocks: int, block_size: int) -> None:
+        self.free = FreeBlocks(num_blocks)
+        self._block_size = block_size
+        self._index = PrefixIndex(num_blocks, block_size)
+        self._pins = Pins(self._index)
+
+    def __len__(self) -> int:
+        """Blocks that can be found by their content, whoever refers to them."""
+        return len(self._index)
+
+    # Blocks come and go
+
+    def take(self, count: int) -> list[int]:
+        """Free blocks to be filled with something else."""
+        blocks = self.free.pop_blank(count)
+        if len(blocks) < count:
+            evicted = self.free.pop_cached(count - len(blocks))
+            for block in evicted:
+                self._index.forget(block)
+            blocks += evicted
+            if self._pins and self._pins.hold_any(evicted):
+                self._sort_pinned()
+        return blocks
+
+    def give_back(self, blocks: Iterable[int]) -> None:
+        """Nobody refers to these any more; they keep what they hold."""
+        index, pins, free = self._index, self._pins, self.free
+        for block in blocks:
+            if not index.is_findable(block):
+                free.add_blank(block)
+            elif pins and pins.holds(block):
+                free.add_pinned(block)
+            else:
+                free.add_cached(block)
+
+    # What is found
+
+    def match(self, root: bytes, token_ids: Ints) -> list[int]:
+        """Blocks that hold a beginning; the last token is always computed, and never part of it."""
+        most = self._most(token_ids) * self._block_size
+        return self._index.match(root, content_pieces(token_ids[:most], self._block_size))
+
+    def account(self, root: bytes, token_ids: Ints, found: Sequence[int]) -> PrefixAccount:
+        """Why no more than this was found."""
+        most = self._most(token_ids)
+        if len(found) >= most:
+            return PrefixAccount(PrefixEnd.WHOLE if most else PrefixEnd.SHORT)
+        end, alike = self._index.why_ended(root, token_ids, found)
+        difference = None if alike is None else len(found) * self._block_size + alike
+        return PrefixAccount(end, difference)
+
+    def _most(self, token_ids: Ints) -> int:
+        return (len(token_ids) - 1) // self._block_size
+
+    def publish(
+        self, step: int, blocks: Sequence[int], previous: Sequence[int | bytes], token_ids: Ints
+    ) -> None:
+        """Make blocks findable; see PrefixIndex."""
+        self._index.publish(step, blocks, previous, token_ids)
+        if self._pins and self._pins.await_any(blocks):
+            self._sort_pinned()
+
+    def commit(self, done: int) -> None:
+        """Steps up to `done` have written their blocks."""
+        self._index.commit(done)
+
+    # What is not found any more
+
+    def forget_uncommitted(self, done: int) -> None:
+        """Steps after `done` failed: what they were to write is not there."""
+        self._index.commit(done)
+        self._blank(self._index.forget_uncommitted())
+
+    def forget_unused(self, unused_since_ns: int) -> None:
+        """What nobody has used since then is too old."""
+        for block in self.free.unused_since(unused_since_ns):
+            self._index.forget(block, PrefixEnd.EXPIRED)
+            self.free.blank_again(block)
+
+    def forget_all(self) -> None:
+        self._blank(self._index.forget_all())
+
+    def _blank(self, blocks: Iterable[int]) -> None:
+        for block in blocks:
+            self.free.blank_again(block)
+        self._sort_pinned()
+
+    # What is kept
+
+    def pin(self, ask: PinPrefix) -> None:
+        """Give these tokens' full blocks away last, those included that are not cached yet."""
+        full = len(ask.token_ids) // self._block_size * self._block_size
+        pieces = content_pieces(ask.token_ids[:full], self._block_size)
+        self._pins.add(ask.pin, ask.root, pieces)
+        self._sort_pinned()
+
+    def unpin(self, pin: int, now_ns: int) -> None:
+        """The content is cached like any other again, as if it had been used just now."""
+        self.free.now_ns = now_ns
+        self._pins.remove(pin)
+        self._sort_pinned()
+
+    def _sort_pinned(self) -> None:
+        self._pins.look_again()
+        self.free.pin_only(self._pins.blocks)
+
+    def check(self) -> None:
+        """Assert that every free block is kept for what it holds."""
+        free, index, pins = self.free, self._index, self._pins
+        assert all(index.is_findable(block) for block in (*free.cached, *free.pinned))
+        assert not any(index.is_findable(block) for block in free.blank)
+        assert all(map(pins.holds, free.pinned)), "a block is kept that nobody pins"
+        assert not any(map(pins.holds, free.cached)), "a pinned block is not kept"
+        pins.check()
+        index.check()
