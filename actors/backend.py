@@ -9,7 +9,7 @@ import anyio.to_thread
 
 from ..gpu.device import Device, DeviceFacts, ReloadableDevice
 from ..messages import ConfigError, SamplingParams
-from .batching import Drafter
+from .batching import Drafter, Grammars
 from .config import EngineConfig
 from .recommended import recommended_params
 from .text.tokenizer import Tokenizer
@@ -26,6 +26,7 @@ class Backend:
     tokenizer: Tokenizer
     default_params: SamplingParams  # what the model's makers recommend
     drafter: Drafter | None = None  # guesses tokens that the device verifies
+    grammars: Grammars | None = None  # what structured requests must follow
 
 
 async def open_backend(config: EngineConfig, num_slots: int) -> Backend:

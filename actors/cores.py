@@ -7,9 +7,9 @@ else. So a recording of both determines every plan, and a replay builds the same
 from dataclasses import dataclass
 
 from ..kvpool import BlockPool, HostTier, SwapCosts
-from ..messages import LoadWeights, StepPlan, TokensReady
+from ..messages import LoadWeights, SampleRows, StepPlan, TokensReady
 from .actor import Address, Mailbox
-from .batching import Batcher, BatchLimits, Drafter
+from .batching import Batcher, BatchLimits, Drafter, Grammars
 from .invariants import Invariants
 from .journal import Journal
 from .kvpool import CacheControl, KVPool
@@ -55,15 +55,17 @@ def build_cores(
     executor: Address[StepPlan | LoadWeights],
     detokenizer: Address[TokensReady],
     call_at: CallAt,
+    masks: Address[SampleRows] | None = None,
     drafter: Drafter | None = None,
+    grammars: Grammars | None = None,
 ) -> Cores:
-    """New cores that have seen nothing yet; a drafter is pure, so it is no message."""
+    """New cores that have seen nothing yet; drafter and grammars are pure functions."""
     limits = setup.limits
     to_pool: Mailbox[CacheControl] = Mailbox("kvpool", journal)
     to_scheduler: Mailbox[SchedulerMessage] = Mailbox("scheduler", journal)
     pool = build_pool(limits, setup.watermark)
     kvpool = KVPool(to_pool, journal, pool)
-    batcher = Batcher(limits, kvpool, drafter=drafter)
+    batcher = Batcher(limits, kvpool, drafter=drafter, grammars=grammars)
     invariants = Invariants(batcher, pool) if setup.is_checked else None
     if invariants is not None:
         journal.attach(invariants.hear)
@@ -74,6 +76,7 @@ def build_cores(
         detokenizer=detokenizer,
         call_at=call_at,
         weights=executor,
+        masks=masks,
         after_turn=None if invariants is None else invariants.check_turn,
     )
     return Cores(pool, batcher, kvpool, scheduler, to_pool, to_scheduler)

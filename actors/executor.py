@@ -1,17 +1,17 @@
-"""The Executor actor: hands the device its steps, in order.
+"""The Executor actor: hands the device its steps, and the masks of held rows, in order.
 
 A plan reaches the device in the Scheduler's own turn: it is numbered like every other message, but
 does not wait for the event loop, which may have hundreds of readers to serve first.
 """
 
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
-from ..gpu.device import Device, ReloadableDevice
-from ..messages import LoadWeights, StepDone, StepFailed, StepPlan, WeightsLoaded
+from ..gpu.device import Device, HoldsSampling, ReloadableDevice
+from ..messages import LoadWeights, SampleRows, StepDone, StepFailed, StepPlan, WeightsLoaded
 from .actor import Actor, Address, Mailbox
 from .journal import Journal, Turn
 
-ExecutorMessage: TypeAlias = StepPlan | LoadWeights
+ExecutorMessage: TypeAlias = StepPlan | SampleRows | LoadWeights
 
 
 class Executor(Actor[ExecutorMessage]):
@@ -33,7 +33,7 @@ class Executor(Actor[ExecutorMessage]):
         self._control = control
 
     def take(self, message: ExecutorMessage) -> None:
-        """Hand over a plan at once, or have weights loaded."""
+        """To the device at once: a plan, masks for its held rows, or the wish for other weights."""
         self._journal.note("executor", message)
         try:
             self._hand_over(message)
@@ -46,11 +46,17 @@ class Executor(Actor[ExecutorMessage]):
             self._hand_over(envelope.message)
 
     def _hand_over(self, message: ExecutorMessage) -> None:
-        if isinstance(message, StepPlan):
-            self._device.launch(message, self._scheduler)
-            return
-        assert isinstance(self._device, ReloadableDevice), "refused before anybody was told"
-        self._device.load_weights(message.source, self._loaded)
+        match message:
+            case StepPlan():
+                self._device.launch(message, self._scheduler)
+            case SampleRows():
+                assert isinstance(self._device, HoldsSampling), "no row of this device is held"
+                self._device.sample(message)
+            case LoadWeights():
+                assert isinstance(self._device, ReloadableDevice), "refused before anybody was told"
+                self._device.load_weights(message.source, self._loaded)
+            case _:
+                assert_never(message)
 
     def _loaded(self, loaded: WeightsLoaded) -> None:
         self._scheduler(loaded)

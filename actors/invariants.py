@@ -30,7 +30,7 @@ class Invariants:
                 assert not self._pool.is_free(block), "a step in flight touches a free block"
             self._check_copies(plan)
         self._touched.forget_until(steps.done)
-        is_held = batcher.is_paused or batcher.weights.is_awaited
+        is_held = batcher.is_paused or batcher.weights.is_awaited or batcher.is_compiling
         is_stuck = not batcher.is_empty and not is_held and not len(steps)
         assert not is_stuck, "there is work, no step is in flight, and none was planned"
 

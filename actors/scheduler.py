@@ -7,10 +7,12 @@ from ..messages import (
     Abort,
     DeadlineReached,
     Generate,
+    GrammarReady,
     LoadWeights,
     Pause,
     ReloadWeights,
     Resume,
+    SampleRows,
     StepDone,
     StepFailed,
     StepPlan,
@@ -24,6 +26,7 @@ from .journal import Turn
 
 SchedulerMessage: TypeAlias = (
     Generate
+    | GrammarReady
     | Abort
     | StopMatched
     | DeadlineReached
@@ -61,12 +64,14 @@ class Scheduler(Actor[SchedulerMessage]):
         detokenizer: Address[TokensReady],
         call_at: CallAt,
         weights: Address[LoadWeights] | None = None,
+        masks: Address[SampleRows] | None = None,
         after_turn: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(mailbox)
         self._batcher = batcher
         self._executor = executor
         self._detokenizer = detokenizer
+        self._masks = masks  # None for devices without held rows
         self._call_at = call_at
         self._weights = weights  # None: the device has none, and nobody asks for others
         self._after_turn = after_turn  # invariants to check
@@ -80,6 +85,9 @@ class Scheduler(Actor[SchedulerMessage]):
         for envelope in turn.envelopes:
             self._apply(envelope.message, turn.t_ns)
         self._batcher.expire(turn.t_ns)
+        for masks in self._batcher.take_masks():
+            assert self._masks is not None, "a row is held, and nobody takes its mask"
+            self._masks(masks)
         if self._batcher.weights.is_awaited:
             self._load_weights()
         while (plan := self._batcher.plan(turn.t_ns)) is not None:
@@ -113,6 +121,8 @@ class Scheduler(Actor[SchedulerMessage]):
             case StepFailed():
                 if self._batcher.fail(message):
                     self._count_failure(message)
+            case GrammarReady():
+                self._batcher.grammar_ready(message)
             case DeadlineReached():
                 self._timer_ns = None
             case ReloadWeights():

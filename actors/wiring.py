@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..gpu.device import HoldsSampling
 from ..kvpool import BlockPool
 from ..messages import ConfigError, Finished
 from .actor import Actor, Mailbox
@@ -40,6 +41,7 @@ def batch_limits(config: EngineConfig, backend: Backend) -> BatchLimits:
         long_prefill_token_threshold=config.long_prefill_token_threshold,
         steps_in_flight=config.steps_in_flight,
         prefix_caching=config.prefix_caching,
+        holds_sampling=isinstance(backend.device, HoldsSampling),
         ageing_ns=None if config.ageing is None else int(config.ageing * 1e9),
         prefix_ttl_ns=None if config.prefix_ttl is None else int(config.prefix_ttl * 1e9),
         num_host_blocks=facts.host.num_blocks,
@@ -100,6 +102,8 @@ def wire(
             setup,
             journal,
             drafter=backend.drafter,
+            grammars=backend.grammars,
+            masks=lambda masks: executor.take(masks),
             executor=lambda message: executor.take(message),  # which needs the Scheduler's address
             detokenizer=to_detokenizer.post,
             # A timer in floating point may fire a moment early, and would be set again for ever.

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, runtime_checkable
 
-from ..messages import StepDone, StepFailed, StepPlan, WeightsLoaded
+from ..messages import SampleRows, StepDone, StepFailed, StepPlan, WeightsLoaded
 from .host import NO_HOST_MEMORY, HostMemory
 
 LoadedAddress: TypeAlias = Callable[[WeightsLoaded], None]
@@ -49,4 +49,14 @@ class ReloadableDevice(Protocol):
     def load_weights(self, source: str, done: LoadedAddress) -> None:
         """Load and return at once; `done` is posted on the thread of the event loop. No step is in
         flight meanwhile. Weights that do not fit change nothing; KV is not cleared."""
+        ...
+
+
+@runtime_checkable
+class HoldsSampling(Protocol):
+    """A device that can compute a row first and sample it when its mask comes."""
+
+    def sample(self, masks: SampleRows) -> None:
+        """Masks for held rows of a launched step, whose result is posted when all its rows are
+        sampled. What is held in a step that was answered already is passed over."""
         ...

@@ -5,7 +5,7 @@ each token in KV memory, and any lost, doubled, stale or misplaced token changes
 """
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 MULTIPLIER = 0x9E3779B97F4A7C15  # odd, from the golden ratio: every bit of a token spreads
 MASK = 2**64 - 1
+MAX_CHOICES = 10_000  # that are tried for one token
 
 Hashes = NDArray[np.uint64]
 
@@ -46,16 +47,26 @@ class Oracle:
             hashes.append(prefix)
         return hashes
 
-    def next_token(self, prefix: int, *, banned: Sequence[int] = ()) -> int:
-        """What follows the prefix with this hash; a banned token is passed over."""
-        while True:
+    def next_token(
+        self, prefix: int, *, banned: Sequence[int] = (), allowed: Collection[int] | None = None
+    ) -> int:
+        """What follows the prefix with this hash: the first of its choices that is allowed and not
+        banned. Where no choice of very many is, the smallest such token; -1 where there is none.
+        """
+        if allowed is not None and not any(map(self._is_spoken, allowed)):
+            return min(set(allowed).difference(banned), default=-1)
+        for _ in range(MAX_CHOICES):
             prefix = _mix(prefix)
             if self.eos_every and (prefix >> 32) % self.eos_every == 0:
                 token_id = self.eos_token_id
             else:
                 token_id = 32 + prefix % 95
-            if token_id not in banned:
+            if token_id not in banned and (allowed is None or token_id in allowed):
                 return token_id
+        return min(set(allowed or ()).difference(banned), default=-1)
+
+    def _is_spoken(self, token_id: int) -> bool:
+        return 32 <= token_id < 127 or (token_id == self.eos_token_id and self.eos_every > 0)
 
     def answer(
         self, prompt: Iterable[int], max_tokens: int, *, stops: Sequence[int] = ()

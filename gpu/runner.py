@@ -2,12 +2,14 @@
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from ..messages import Copies, RowFailed, StepDone, StepPlan
-from ..messages.arrays import NO_INTS, Ints, frozen_ints
+from ..messages import Copies, RowFailed, RowMasks, StepDone, StepPlan
+from ..messages.arrays import NO_INTS, Ints, Longs, frozen_ints
 from .attention import StepAttention, Workspace
 from .inputs import make_inputs
 from .kv import PagedKV
+from .masks import allowed_tokens
 from .models.opening import Decoder
 from .sampling import SamplingRows, sample
 from .slots import SlotTables
@@ -37,6 +39,8 @@ class StepRunner:
     @torch.inference_mode()
     def run(self, plan: StepPlan) -> StepDone:
         """Make the plan's copies, apply it, compute its rows, and sample those that sample."""
+        if plan.masks is not None and len(plan.masks.held):
+            raise ValueError("this device cannot hold rows back until their masks come")
         if plan.copies is not None:
             self._copy(plan.copies)
         self._tables.apply(plan)
@@ -49,6 +53,8 @@ class StepRunner:
             return StepDone(plan.step, NO_INTS)
         rows, positions = sampled_positions(plan)
         slots = plan.slots[rows]
+        if plan.masks is not None:
+            _apply_masks(logits, rows, plan.masks)
         sampled = sample(logits, SamplingRows.of(self._tables, slots, positions))
         self._tables.record(slots, positions, sampled)
         token_ids, counts = accept(plan, sampled)
@@ -61,6 +67,14 @@ class StepRunner:
             self._host.copy_blocks(copies.out_hosts, self.kv, copies.out_blocks)
         if len(copies.in_blocks):
             self.kv.copy_blocks(copies.in_blocks, self._host, copies.in_hosts)
+
+
+def _apply_masks(logits: Tensor, rows: Longs, masks: RowMasks) -> None:
+    """What a row's mask does not allow becomes impossible.  # [num_samples, vocab]"""
+    words = masks.words.reshape(len(masks.rows), -1)
+    for row, mask in zip(masks.rows.tolist(), words, strict=True):
+        is_forbidden = torch.from_numpy(~allowed_tokens(mask, logits.shape[1]))
+        logits[int(np.searchsorted(rows, row)), is_forbidden] = float("-inf")
 
 
 def _failures(plan: StepPlan, token_ids: Ints, counts: Ints | None) -> tuple[RowFailed, ...]:

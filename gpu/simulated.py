@@ -13,9 +13,19 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..messages import Copies, RowFailed, StepDone, StepPlan, WeightsLoaded, frozen_ints
+from ..messages import (
+    Copies,
+    Ints,
+    RowFailed,
+    SampleRows,
+    StepDone,
+    StepPlan,
+    WeightsLoaded,
+    frozen_ints,
+)
 from .device import DeviceFacts, LoadedAddress, StepAddress
 from .host import HostMemory
+from .masks import HeldMasks, allowed_tokens
 from .oracle import Hashes, Oracle, is_chain
 from .slots import SlotTables
 from .verify import accept, sampled_positions
@@ -78,6 +88,8 @@ class SimulatedDevice:
         self._host_tokens = np.full((facts.host.num_blocks, facts.block_size), -1, dtype=np.int32)
         self._host_hashes = np.zeros(self._host_tokens.shape, dtype=np.uint64)
         self._queue: deque[tuple[StepPlan, StepAddress]] = deque()
+        self._masks = HeldMasks()
+        self._waits = False  # the oldest step is computed, and waits for masks
         self._is_closed = False
 
     def launch(self, plan: StepPlan, done: StepAddress) -> None:
@@ -85,6 +97,12 @@ class SimulatedDevice:
         self._queue.append((plan, done))
         if len(self._queue) == 1:
             self._start_next()
+
+    def sample(self, masks: SampleRows) -> None:
+        """Masks for held rows; the step that waited for them is over."""
+        self._masks.add(masks)
+        if self._waits:
+            self._finish()
 
     def load_weights(self, source: str, done: LoadedAddress) -> None:
         """Another oracle, after a while; KV that the old one wrote is wrong to the new one."""
@@ -116,6 +134,9 @@ class SimulatedDevice:
     def _finish(self) -> None:
         if self._is_closed:
             return
+        self._waits = not self._masks.is_complete(self._queue[0][0])
+        if self._waits:
+            return
         plan, done = self._queue.popleft()
         result = self.run(plan)
         if self._queue:
@@ -125,6 +146,7 @@ class SimulatedDevice:
     def skip(self, plan: StepPlan) -> None:
         """Take over what a plan changes without running it: what a device does as it fails."""
         self._slots.apply(plan)
+        self._masks.forget(plan)
 
     def run(self, plan: StepPlan) -> StepDone:
         """Compute a step now: write every row's KV, then let every row attend and sample."""
@@ -139,14 +161,20 @@ class SimulatedDevice:
             prefixes.append(self._attend(slot, end))
             if prefixes[-1] is None:
                 failed.append(RowFailed(row, f"slot {slot} reads KV that is not its own"))
+        masks = self._masks.take(plan)
         rows, positions = sampled_positions(plan)
         slots = plan.slots[rows]
         sampled = [
-            -1 if (prefix := prefixes[row]) is None else self._sample(slot, position, prefix)
+            -1
+            if (prefix := prefixes[row]) is None
+            else self._sample(slot, position, prefix, masks.get(row))
             for row, slot, position in zip(
                 rows.tolist(), slots.tolist(), positions.tolist(), strict=True
             )
         ]
+        for row, token_id in zip(rows.tolist(), sampled, strict=True):
+            if token_id < 0 and prefixes[row] is not None:
+                failed.append(RowFailed(row, "its mask allows no token"))
         self._slots.record(slots, positions, frozen_ints(sampled))
         token_ids, counts = accept(plan, frozen_ints(sampled))
         return StepDone(plan.step, token_ids, tuple(failed), counts)
@@ -192,6 +220,9 @@ class SimulatedDevice:
         places: NDArray[np.int64] = blocks * size + positions % size
         return places
 
-    def _sample(self, slot: int, position: int, prefix: Hashes) -> int:
+    def _sample(self, slot: int, position: int, prefix: Hashes, mask: Ints | None) -> int:
         banned = self._slots.banned_ids[slot] if position < self._slots.min_end[slot] else ()
-        return self.oracle.next_token(int(prefix[position - 1]), banned=banned)
+        allowed = None
+        if mask is not None:
+            allowed = frozenset(allowed_tokens(mask, self.facts.vocab_size).nonzero()[0].tolist())
+        return self.oracle.next_token(int(prefix[position - 1]), banned=banned, allowed=allowed)

@@ -52,24 +52,37 @@ from .requests import (
     Ended,
     FinishReason,
     Generate,
+    GrammarReady,
     Pause,
     Preempted,
     Resume,
     StopMatched,
     TokensReady,
 )
-from .steps import Copies, Drafts, RowFailed, RowState, StepDone, StepFailed, StepPlan
+from .steps import (
+    Copies,
+    Drafts,
+    RowFailed,
+    RowMasks,
+    RowState,
+    SampleRows,
+    StepDone,
+    StepFailed,
+    StepPlan,
+)
 from .weights import LoadWeights, ReloadWeights, WeightsLoaded
 
 Message: TypeAlias = (
     Generate
     | Abort
+    | GrammarReady
     | StopMatched
     | DeadlineReached
     | Pause
     | Resume
     | TokensReady
     | StepPlan
+    | SampleRows
     | StepDone
     | StepFailed
     | ReloadWeights
@@ -117,6 +130,7 @@ __all__ = [
     "ForgetUnused",
     "FullBlocks",
     "Generate",
+    "GrammarReady",
     "Grant",
     "Ints",
     "LoadWeights",
@@ -140,7 +154,9 @@ __all__ = [
     "Result",
     "Resume",
     "RowFailed",
+    "RowMasks",
     "RowState",
+    "SampleRows",
     "SamplingParams",
     "SequenceAdmitted",
     "StepDone",

@@ -33,9 +33,8 @@ class Generate:
     deadline_ns: int | None  # on the engine's clock
     queue_deadline_ns: int | None  # by when it must have been scheduled for the first time
     cache_salt: bytes  # only requests with the same salt share cached blocks
-    adapter: bytes = (
-        b""  # the adapter's key: KV depends on it; reserved, no device has adapters yet
-    )
+    adapter: bytes = b""  # the adapter's key: KV depends on it; reserved, no device has any yet
+    grammar: str | None = None  # what the output must follow; it waits until that is compiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +42,14 @@ class Abort:
     """Somebody gave up on a request; an unknown or finished serial is a no-op."""
 
     serial: int
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarReady:
+    """A request's grammar was compiled, or cannot be: → Scheduler."""
+
+    serial: int
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,18 @@ class Copies:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class RowMasks:
+    """What rows of structured requests may sample; each that samples is in one of both columns.
+
+    A mask has bit i % 32 of word i // 32 set where token i is allowed; all have as many words.
+    """
+
+    rows: Longs  # indices into the plan's rows
+    words: Ints  # their masks, flat
+    held: Longs  # rows that are sampled when a SampleRows brings their mask
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class StepPlan:
     """One step: what changed since the last one, then the rows that run: Scheduler → Executor.
 
@@ -82,11 +94,23 @@ class StepPlan:
     samples: Bools
     drafts: Drafts | None = None
     copies: Copies | None = None
+    masks: RowMasks | None = None
 
     @property
     def num_tokens(self) -> int:
         """Token positions that this step computes."""
         return int(self.lengths.sum())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SampleRows:
+    """Masks for held rows of a posted step: Scheduler → Executor. Each held row gets exactly one;
+    what is held in a step that was answered meanwhile needs none any more."""
+
+    step: int
+    rows: Longs  # indices into the plan's rows
+    words: Ints  # their masks, flat
+    void: Longs  # held rows whose token will not count, whatever it is
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,9 @@ from stepahead.messages import (
     Admitted,
     BlocksReserved,
     Ended,
+    FinishReason,
     Generate,
+    GrammarReady,
     PinPrefix,
     PrefixEnd,
     ReserveBlocks,
@@ -32,6 +34,8 @@ from stepahead.messages import (
     frozen_ints,
 )
 
+from .grammars import ScriptedGrammars, structured_answer
+
 BLOCK = 4
 STEP_ERROR = "out of memory"
 
@@ -44,6 +48,7 @@ def make_limits(
     long_prefill_token_threshold: int | None = None,
     steps_in_flight: int = 2,
     prefix_caching: bool = True,
+    holds_sampling: bool = True,
     num_blocks: int = 64,
     ageing_ns: int | None = None,
     prefix_ttl_ns: int | None = None,
@@ -58,6 +63,7 @@ def make_limits(
         long_prefill_token_threshold=long_prefill_token_threshold,
         steps_in_flight=steps_in_flight,
         prefix_caching=prefix_caching,
+        holds_sampling=holds_sampling,
         ageing_ns=ageing_ns,
         prefix_ttl_ns=prefix_ttl_ns,
         num_host_blocks=num_host_blocks,
@@ -93,6 +99,7 @@ def make_request(
     deadline_ns: int | None = None,
     queue_deadline_ns: int | None = None,
     cache_salt: bytes = b"",
+    grammar: str | None = None,
 ) -> Generate:
     token_ids = frozen_ints(prompt)
     return Generate(
@@ -107,6 +114,7 @@ def make_request(
         deadline_ns=deadline_ns,
         queue_deadline_ns=queue_deadline_ns,
         cache_salt=cache_salt,
+        grammar=grammar,
     )
 
 
@@ -144,7 +152,9 @@ class World:
     def __post_init__(self) -> None:
         self.limits = replace(self.limits, num_blocks=self.num_blocks)
         self.pool = build_pool(self.limits, self.watermark)
-        self.batcher = Batcher(self.limits, self.pool, drafter=self.drafter)
+        self.batcher = Batcher(
+            self.limits, self.pool, drafter=self.drafter, grammars=ScriptedGrammars()
+        )
         facts = make_facts(
             self.num_blocks,
             self.limits.max_model_len,
@@ -160,6 +170,7 @@ class World:
         self._doomed: set[int] = set()  # steps that come back failed
         self.drafted = 0  # drafts that completed steps carried
         self.accepted = 0  # those that turned out right
+        self.held = 0  # rows that were planned before their mask was known
         self.has_failed = False  # then tokens may be lost on purpose
         self.oracles: dict[int, list[tuple[int, Oracle]]] = {}  # from which output token on
         self._loaded: list[WeightsLoaded] = []  # what the device has not told yet
@@ -179,6 +190,11 @@ class World:
     def request(self, serial: int, prompt: Sequence[int], **options: object) -> Generate:
         return self.add(make_request(serial, prompt, **options))  # type: ignore[arg-type]  # passed on
 
+    def compile(self, serial: int, error: str | None = None) -> None:
+        """A grammar is ready, or wrong."""
+        self.batcher.grammar_ready(GrammarReady(serial, error))
+        self._look()
+
     def pass_time(self) -> None:
         """A turn begins a moment later: what has become too old ends, or is not found any more."""
         self.now += 1
@@ -197,6 +213,9 @@ class World:
         plan = self.batcher.plan(self.now)
         if plan is not None:
             self._check_plan(plan)
+            held = 0 if plan.masks is None else len(plan.masks.held)
+            assert not held or self.limits.holds_sampling, "the device cannot hold rows"
+            self.held += held
             self.plans.append(plan)
             slots = plan.slots[plan.samples].tolist()
             self._riders.append([int(self.batcher._ledger.serial[slot]) for slot in slots])
@@ -286,6 +305,8 @@ class World:
         raise AssertionError("the engine does not come to an end")
 
     def _look(self) -> None:
+        for masks in self.batcher.take_masks():
+            self.device.sample(masks)
         report = self.batcher.take_report()
         if report is not None:
             self.reports.append(report)
@@ -391,8 +412,14 @@ class World:
                 self.complete()
             self.load_weights()
 
+    def structured_answer(self, request: Generate) -> tuple[list[int], FinishReason]:
+        """The same for a request with a grammar, and how it ends."""
+        return structured_answer(self.oracles[request.serial], request)
+
     def answer(self, request: Generate) -> list[int]:
         """What a run of the request says that nothing disturbs but the change of weights."""
+        if request.grammar is not None:
+            return self.structured_answer(request)[0]
         said: list[int] = []
         prompt, stops = request.prompt.tolist(), request.stop_token_ids
         for start, oracle in self.oracles[request.serial]:

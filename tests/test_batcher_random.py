@@ -8,7 +8,7 @@ import pytest
 
 from stepahead.actors.batching.limits import MAX_PREEMPTIONS
 from stepahead.gpu.oracle import Oracle
-from stepahead.messages import FinishReason, Generate, UnpinPrefix
+from stepahead.messages import Ended, FinishReason, Generate, UnpinPrefix
 
 from .batching import STEP_ERROR, World, make_limits
 from .drafters import ScriptedDrafter
@@ -23,6 +23,7 @@ class RandomLife:
     seed: int
     requests: list[Generate] = field(default_factory=list)
     given_up: set[int] = field(default_factory=set)
+    compiling: list[int] = field(default_factory=list)  # serials that wait for their grammar
     pins: int = 0
 
     def __post_init__(self) -> None:
@@ -40,6 +41,7 @@ class RandomLife:
             ageing_ns=pick([None, None, 20]),
             num_host_blocks=random.Random(~self.seed).choice([0, 0, 3, 12, 100]),
             prefix_ttl_ns=pick([None, None, 50]),
+            holds_sampling=self.seed % 3 > 0,
         )
         num_blocks, watermark = pick([16, 17, 24, 64]), pick([0, 1, 3])
         oracle = Oracle(eos_every=pick([0, 10, 40]))
@@ -50,6 +52,7 @@ class RandomLife:
             oracle=oracle,
             drafter=self._drafter(oracle),
         )
+        self.random_grammar = random.Random(f"grammars of {self.seed}")
         self.families = [[self.random.randrange(256) for _ in range(40)] for _ in range(3)]
 
     def _drafter(self, oracle: Oracle) -> ScriptedDrafter | None:
@@ -73,8 +76,26 @@ class RandomLife:
             cache_salt=self.random.choice([b"", b"", b"other"]),
             deadline_ns=self.random.choice([None] * 9 + [self.world.now + 30]),
             queue_deadline_ns=self.random.choice([None] * 9 + [self.world.now + 5]),
+            grammar=self._grammar(),
         )
         self.requests.append(request)
+        if request.grammar is not None:
+            self.compiling.append(serial)
+
+    def _grammar(self) -> str | None:
+        """In every fourth life some follow a grammar."""
+        pick = self.random_grammar.choice
+        if self.seed % 4 or pick([True, False, False]):
+            return None
+        return f"{pick(['over', 'over', 'open', 'refuse', 'dead'])} {pick([2, 5, 10, 30])}"
+
+    def compile_some(self) -> None:
+        for serial in self.compiling.copy():
+            what = self.random_grammar.random()
+            if what < 0.3:
+                self.compiling.remove(serial)
+                self.world.compile(serial, "no such rule" if what < 0.03 else None)
+                self.given_up.update({serial} if what < 0.03 else ())
 
     def give_up(self) -> None:
         if self.requests:
@@ -87,6 +108,7 @@ class RandomLife:
         self.world.pass_time()
         if self.seed % 3 == 0:
             self.change_the_weights()
+        self.compile_some()
         what = self.random.random()
         if what < 0.15:
             self.add()
@@ -137,13 +159,30 @@ class RandomLife:
             said, answer = self.world.said[request.serial], self.world.answer(request)
             ended = self.world.ended[request.serial]
             assert said == answer[: len(said)], f"{request.request_id} heard another's tokens"
+            if request.grammar is not None and said == answer:
+                assert request.serial in self.given_up or self.has_right_end(request, ended)
             if ended.reason in (FinishReason.STOP, FinishReason.LENGTH):
                 assert said == answer or request.serial in self.given_up
             elif ended.reason is FinishReason.ERROR:
-                assert request.serial in self.given_up or ended.error == STEP_ERROR
+                is_expected = request.serial in self.given_up or ended.error == STEP_ERROR
+                assert is_expected or self.is_refused(request, said)
             else:
                 is_timed = request.deadline_ns is not None or request.queue_deadline_ns is not None
                 assert is_timed or request.serial in self.given_up
+
+    def has_right_end(self, request: Generate, ended: Ended) -> bool:
+        is_timed = request.deadline_ns is not None or request.queue_deadline_ns is not None
+        is_cut = (is_timed and ended.reason is FinishReason.TIMEOUT) or ended.error == STEP_ERROR
+        return is_cut or ended.reason is self.world.structured_answer(request)[1]
+
+    def is_refused(self, request: Generate, said: list[int]) -> bool:
+        """Whether the grammar is what ended the request, where it should."""
+        if request.grammar is None:
+            return False
+        return self.world.structured_answer(request) == (
+            said,
+            FinishReason.ERROR,
+        )
 
     def assert_preemptions_are_bounded(self) -> None:
         """Rule 14, where everybody stays of one class and the device never fails."""
@@ -153,19 +192,22 @@ class RandomLife:
             assert max(counts.values(), default=0) <= MAX_PREEMPTIONS
 
 
-def live_and_check(seed: int) -> None:
+def live_and_check(seed: int) -> RandomLife:
     life = RandomLife(seed)
     for _ in range(250):
         life.prod()
 
     life.world.batcher.is_paused = False
     life.world.finish_weights()
+    while life.compiling:
+        life.compile_some()
     life.world.run()
     life.world.plan()
 
     life.assert_everybody_got_their_own()
     life.assert_preemptions_are_bounded()
     life.world.assert_is_empty()
+    return life
 
 
 @pytest.mark.parametrize("seed", range(45))
@@ -195,3 +237,19 @@ def test_random_lives_accept_and_reject_drafts() -> None:
 
     assert accepted > 20
     assert rejected > 20
+
+
+def test_random_lives_hold_rows_and_end_by_grammars() -> None:
+    held = 0
+    reasons: Counter[FinishReason] = Counter()
+    for seed in range(0, 64, 4):
+        life = live_and_check(seed)
+        held += life.world.held
+        reasons.update(
+            life.world.ended[request.serial].reason
+            for request in life.requests
+            if request.grammar is not None and request.serial not in life.given_up
+        )
+
+    assert held > 50
+    assert {FinishReason.STOP, FinishReason.LENGTH, FinishReason.ERROR} <= set(reasons)

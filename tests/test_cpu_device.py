@@ -2,18 +2,19 @@
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from stepahead.gpu.cpu import CpuDevice, open_cpu_device
-from stepahead.gpu.device import DeviceFacts
+from stepahead.gpu.device import DeviceFacts, HoldsSampling
 from stepahead.gpu.options import DeviceOptions
-from stepahead.messages import ConfigError, StepDone, StepFailed, StepPlan
-from stepahead.messages.arrays import NO_INTS
+from stepahead.messages import ConfigError, RowMasks, StepDone, StepFailed, StepPlan
+from stepahead.messages.arrays import NO_INTS, frozen_ints, frozen_longs
 
 from .device_driver import Driver, call_at_once, generate, generate_drafted, make_plan, make_row
 from .tiny_models import make_folder
@@ -121,6 +122,46 @@ def test_early_ends_are_banned_while_the_position_is_below_min_end(device: CpuDe
     held = generate(device, [prompt], 6, banned_ids=tuple(free[:2]), min_end=len(prompt) + 1)[0]
 
     assert held[0] not in free[:2]
+
+
+def masked(plan: StepPlan, allowed: set[int], *, held: Sequence[int] = ()) -> StepPlan:
+    """The plan, with a mask for its last row."""
+    bits = np.zeros(96, dtype=np.bool_)
+    bits[list(allowed)] = True
+    words = np.packbits(bits, bitorder="little").view("<i4")
+    rows = [] if held else [len(plan.slots) - 1]
+    masks = RowMasks(frozen_longs(rows), frozen_ints(words), frozen_longs(held))
+    fields = {name: getattr(plan, name) for name in StepPlan.__dataclass_fields__}
+    return StepPlan(**(fields | {"masks": masks}))
+
+
+def test_a_mask_allows_its_tokens_only_and_leaves_other_rows_alone(device: CpuDevice) -> None:
+    driver = Driver(device)
+    free = [generate(device, [prompt], 1)[0][0] for prompt in PROMPTS[:2]]
+    rows = [
+        make_row(slot, prompt, [2 * slot, 2 * slot + 1]) for slot, prompt in enumerate(PROMPTS[:2])
+    ]
+    plan = make_plan(1, [(0, 0, 6, True), (1, 0, 3, True)], rows)
+    allowed = set(range(0, 96, 7)) - {free[1]}
+
+    device.launch(masked(plan, allowed), driver.results.put)
+    done = driver.results.get(timeout=RESULT_S)
+
+    assert isinstance(done, StepDone)
+    assert int(done.token_ids[0]) == free[0]
+    assert int(done.token_ids[1]) in allowed
+
+
+def test_a_held_row_is_refused_since_masks_cannot_come_later(device: CpuDevice) -> None:
+    driver = Driver(device)
+    plan = make_plan(1, [(0, 0, 3, True)], [make_row(0, [1, 2, 3], [0])])
+
+    device.launch(masked(plan, {1}, held=[0]), driver.results.put)
+    result = driver.results.get(timeout=RESULT_S)
+
+    assert isinstance(result, StepFailed)
+    assert "cannot hold rows back" in result.error
+    assert not isinstance(device, HoldsSampling)
 
 
 def test_results_come_in_launch_order(device: CpuDevice) -> None:

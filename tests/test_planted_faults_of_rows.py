@@ -1,4 +1,6 @@
-"""Faults planted where rows carry drafts, one at a time: the random lives must find each."""
+"""Faults planted in rows with drafts and masks, one at a time: the random lives find each."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -7,15 +9,28 @@ import stepahead.actors.batching.batcher as batcher_module
 from stepahead.actors.batching import speculation
 from stepahead.actors.batching.draft import StepDraft
 from stepahead.actors.batching.ledger import Ledger
+from stepahead.actors.batching.sequence import Sequence
 from stepahead.actors.batching.speculation import Speculation
-from stepahead.messages import Ints, Longs, StepDone, StepPlan, frozen_ints
+from stepahead.actors.batching.structured import StructuredRows
+from stepahead.messages import NO_LONGS, Ints, Longs, SampleRows, StepDone, StepPlan, frozen_ints
 
-from .test_planted_faults import Plant, live_many_lives
+from .test_batcher_random import live_and_check
+from .test_planted_faults import Plant
 
 FAULTS: list[Plant] = []
+DRAFTED = range(200)  # lives in which a fault must show
+STRUCTURED = range(0, 400, 4)  # those with grammars
+SEEDS: dict[str, range] = {}
 
 
 def fault(plant: Plant) -> Plant:
+    SEEDS[plant.__name__] = DRAFTED
+    FAULTS.append(plant)
+    return plant
+
+
+def fault_of_masks(plant: Plant) -> Plant:
+    SEEDS[plant.__name__] = STRUCTURED
     FAULTS.append(plant)
     return plant
 
@@ -96,9 +111,63 @@ def what_was_accepted_behind_a_stop_is_kept(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(speculation, "_is_behind", lambda rows, ended: np.zeros(len(rows), np.bool_))
 
 
+@fault_of_masks
+def masks_are_of_the_wrong_position(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        StructuredRows, "_is_known", lambda self, slots, ends: np.ones(len(slots), np.bool_)
+    )
+
+
+@fault_of_masks
+def a_held_row_that_ended_gets_no_mask(patch: pytest.MonkeyPatch) -> None:
+    take_due = StructuredRows.take_due
+
+    def forgetful(self: StructuredRows) -> list[SampleRows]:
+        return [replace(masks, void=NO_LONGS) for masks in take_due(self)]
+
+    patch.setattr(StructuredRows, "take_due", forgetful)
+
+
+@fault_of_masks
+def masks_are_posted_twice(patch: pytest.MonkeyPatch) -> None:
+    take_due = StructuredRows.take_due
+    patch.setattr(StructuredRows, "take_due", lambda self: take_due(self) * 2)
+
+
+@fault_of_masks
+def a_held_row_is_forgotten_while_its_step_is_in_flight(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(StructuredRows, "_keep", lambda self, step, rows: self._held.pop(step, None))
+
+
+@fault_of_masks
+def rows_are_held_that_the_device_cannot_sample_later(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(StructuredRows, "awaits", lambda self, slots, starts, confirmed: False)
+
+
+@fault_of_masks
+def a_request_runs_before_its_grammar_is_ready(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Sequence, "is_ready", True)
+
+
+@fault_of_masks
+def a_grammar_misses_tokens_of_a_preempted_sequence(patch: pytest.MonkeyPatch) -> None:
+    advance = StructuredRows.advance
+
+    def lazy(self: StructuredRows, sequence: Sequence, token_id: int) -> str | None:
+        assert sequence.slot is not None
+        return advance(self, sequence, token_id) if self._ledger.covered[sequence.slot] else None
+
+    patch.setattr(StructuredRows, "advance", lazy)
+
+
+def live_lives(seeds: range) -> None:
+    for seed in seeds:
+        live_and_check(seed)
+
+
 @pytest.mark.parametrize("plant", FAULTS, ids=lambda plant: plant.__name__)
 def test_the_random_lives_find(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
 
     with pytest.raises((AssertionError, IndexError, KeyError, ValueError)):
-        live_many_lives(0)
+        live_lives(SEEDS[plant.__name__])

@@ -11,9 +11,12 @@ from ...messages import (
     Ended,
     FinishReason,
     Generate,
+    GrammarReady,
     Ints,
+    Longs,
     Preempted,
     RowFailed,
+    SampleRows,
     StepDone,
     StepFailed,
     StepPlan,
@@ -21,6 +24,7 @@ from ...messages import (
     frozen_longs,
 )
 from .block_client import BlockClient, PoolPort
+from .grammar import Grammars
 from .ledger import Ledger
 from .limits import MAX_FAILED_STEPS, BatchLimits
 from .planner import Planner
@@ -31,6 +35,7 @@ from .roster import Roster
 from .sequence import Sequence
 from .speculation import Drafter, Speculation, confirm_drafted
 from .steps import StepsInFlight
+from .structured import StructuredRows
 from .victims import Victims
 from .weights import WeightReset
 
@@ -40,7 +45,12 @@ class Batcher:
     `complete`, `fail`); `take_report` says what happened."""
 
     def __init__(
-        self, limits: BatchLimits, pool: PoolPort, *, drafter: Drafter | None = None
+        self,
+        limits: BatchLimits,
+        pool: PoolPort,
+        *,
+        drafter: Drafter | None = None,
+        grammars: Grammars | None = None,
     ) -> None:
         self.steps = StepsInFlight(limits.steps_in_flight)
         self._ledger = Ledger(limits.num_slots, limits.max_model_len, limits.block_size)
@@ -65,6 +75,9 @@ class Batcher:
         publisher = Publisher(self._ledger, limits.block_size, self._blocks)
         self._publisher = publisher if limits.prefix_caching else None
         self._drafter = drafter
+        self._structured = StructuredRows(
+            self._ledger, self.steps, grammars, may_hold=limits.holds_sampling
+        )
         self._planner = Planner(
             limits,
             self._ledger,
@@ -75,6 +88,7 @@ class Batcher:
             Speculation(drafter, limits, self._ledger, self._roster, self._blocks, self._publisher)
             if drafter is not None
             else None,
+            self._structured,
             steps=self.steps,
             report=self._report,
         )
@@ -85,11 +99,18 @@ class Batcher:
         """A new request waits."""
         if self._limits.ageing_ns is not None:
             heapq.heappush(self._ages, (now_ns + self._limits.ageing_ns, request.serial))
-        most_drafts = 0 if self._drafter is None else self._drafter.most(request)
+        is_drafted = self._drafter is not None and request.grammar is None
+        most_drafts = self._drafter.most(request) if self._drafter and is_drafted else 0
         self._roster.add(Sequence(request, request.prompt, most_drafts))
         for time_ns in (request.deadline_ns, request.queue_deadline_ns):
             if time_ns is not None:
                 heapq.heappush(self._deadlines, (time_ns, request.serial))
+
+    def grammar_ready(self, ready: GrammarReady) -> None:
+        """A waiting request's grammar was compiled; an unknown or ended serial is a no-op."""
+        sequence = self._roster.get(ready.serial)
+        if sequence is not None and not sequence.is_ready:
+            self._go_on(sequence, ready.error or self._structured.open(sequence))
 
     def abort(self, serial: int) -> None:
         """Somebody gave up; an unknown or ended serial is a no-op (rule 8)."""
@@ -154,12 +175,36 @@ class Batcher:
             slots, token_ids, lengths = confirm_drafted(ledger, plan, result)
         serials = ledger.serial[slots]
         self._report.add_tokens(serials, token_ids)
-        for row, is_stop in ledger.ends(slots, token_ids, lengths):
+        ends = ledger.ends(slots, token_ids, lengths)
+        if ledger.structured:
+            self._advance_grammars(slots, token_ids, {row for row, is_stop in ends if is_stop})
+        for row, is_stop in ends:
             serial = int(serials[row])
             if is_stop:
                 self._end(serial, FinishReason.STOP, stop_token_id=int(token_ids[row]))
             else:
                 self._end(serial, FinishReason.LENGTH)
+
+    def _advance_grammars(self, slots: Longs, token_ids: Ints, stops: set[int]) -> None:
+        """A stop id ends a sequence whatever its grammar says; that of the others may end it."""
+        for row, (slot, token_id) in enumerate(
+            zip(slots.tolist(), token_ids.tolist(), strict=True)
+        ):
+            if slot in self._ledger.structured and row not in stops:
+                sequence = self._roster.at(slot)
+                self._go_on(sequence, self._structured.advance(sequence, token_id))
+
+    def _go_on(self, sequence: Sequence, error: str | None) -> None:
+        """Unless its grammar is in the way."""
+        if error is not None:
+            self._end(sequence.request.serial, FinishReason.ERROR, error=error)
+        elif sequence.grammar is not None and sequence.grammar.is_over:
+            self._end(sequence.request.serial, FinishReason.STOP)
+
+    def take_masks(self) -> list[SampleRows]:
+        """The masks that held rows wait for, as far as they are known; to be posted before the
+        next plan, also while paused."""
+        return self._structured.take_due()
 
     def fail(self, result: StepFailed) -> bool:
         """A step gave nothing: all sequences in flight start again, or fail when it happens too
@@ -278,6 +323,11 @@ class Batcher:
         return self._roster.swaps
 
     @property
+    def is_compiling(self) -> bool:
+        """Whether a request waits for its grammar."""
+        return not all(sequence.is_ready for sequence in self._roster.waiting)
+
+    @property
     def num_running(self) -> int:
         return len(self._roster.running)
 
@@ -286,7 +336,8 @@ class Batcher:
         return len(self._roster.waiting)
 
     def check(self) -> None:
-        """Assert the ledger's invariants (rules 4, 6, 7, 16 and 17)."""
+        """Assert the ledger's invariants (rules 4, 6, 7, 16, 17 and 23)."""
         self._ledger.check(self.steps.done, self.steps, self._roster.running.slots)
         findable = self._ledger.published * self._limits.block_size
         assert (findable <= self._ledger.confirmed).all(), "a block is findable before its tokens"
+        self._structured.check()

@@ -14,6 +14,7 @@ from ...messages import (
     Drafts,
     Ints,
     Longs,
+    RowMasks,
     RowState,
     StepPlan,
     seal,
@@ -48,6 +49,7 @@ class StepDraft:
     left_out: int | None = None  # the class of who could run if there were budget left
     new_rows: list[RowState] = field(default_factory=list)
     drafts: Drafts | None = None
+    masks: RowMasks | None = None
     _copies: list[Copies] = field(default_factory=list)
     _rows: list[Rows] = field(default_factory=list)
     _blocks: list[tuple[Longs, Ints, Ints]] = field(default_factory=list)
@@ -116,6 +118,7 @@ class StepDraft:
             seal(rows.ends >= rows.confirmed),
             self.drafts,
             _joined_copies(self._copies) if self._copies else None,
+            self.masks,
         )
 
 

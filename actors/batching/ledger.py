@@ -50,6 +50,7 @@ class Ledger:
         self.hit_step = column()  # the step that last started it upon found blocks
         self._stop_ids = np.full((1, num_slots), -1, dtype=np.int32)  # a row per further stop id
         self._more_stop_ids: dict[int, frozenset[int]] = {}  # by slot, where there are very many
+        self.structured: set[int] = set()  # slots whose sequence has a grammar
         self.sequences: list[Sequence | None] = [None] * num_slots
         self._free = [(0, slot) for slot in range(num_slots)]  # a heap of (fence, slot)
 
@@ -77,6 +78,8 @@ class Ledger:
         self.end[slot] = num_prompt + request.max_tokens
         self.most_drafts[slot] = sequence.most_drafts
         self.last_step[slot] = fence
+        if sequence.grammar is not None:
+            self.structured.add(slot)
         self._set_stop_ids(slot, request.stop_token_ids)
         self._start_over(slot)
         self.void(slot)
@@ -129,6 +132,7 @@ class Ledger:
         self._start_over(slot)
         self.sequences[slot] = None
         self._more_stop_ids.pop(slot, None)
+        self.structured.discard(slot)
         heapq.heappush(self._free, (int(self.last_step[slot]), slot))
 
     def _start_over(self, slot: int) -> None:

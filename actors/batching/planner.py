@@ -32,6 +32,7 @@ from .sequence import Sequence
 from .shares import beside_newcomers, fair_shares
 from .speculation import Speculation
 from .steps import StepsInFlight
+from .structured import StructuredRows
 from .victims import Victims
 
 SOON = 4  # positions in which a row will need its next block
@@ -50,6 +51,7 @@ class Planner:
         publisher: Publisher | None,
         victims: Victims,
         speculation: Speculation | None,
+        structured: StructuredRows,
         *,
         steps: StepsInFlight,
         report: Report,
@@ -61,6 +63,7 @@ class Planner:
         self._publisher = publisher
         self._victims = victims
         self._speculation = speculation
+        self._structured = structured
         self._steps = steps
         self._report = report
         self._left_out: int | None = None  # the class that had no budget left in the last step
@@ -73,6 +76,8 @@ class Planner:
         place = 0
         misfits: list[Sequence] = []
         for sequence in self._roster.waiting.snapshot():
+            if not sequence.is_ready:
+                continue
             until = int(np.searchsorted(classes, sequence.priority, side="right"))
             self._advance(draft, order, classes, place, until)
             place = max(place, until)
@@ -83,6 +88,8 @@ class Planner:
             elif not self._may_be_bypassed(sequence, outcome, misfits):
                 break
         self._advance(draft, order, classes, place, len(order))
+        if self._ledger.structured:
+            self._structured.extend(draft)
         if self._speculation is not None:
             self._speculation.extend(draft, self._promised_blocks(draft))
         self._left_out = draft.left_out
@@ -144,6 +151,8 @@ class Planner:
             rests |= draft.is_preempted(slots)
         if self._speculation is not None:
             rests |= self._speculation.awaits(slots, starts, confirmed)
+        if self._ledger.structured:
+            rests |= self._structured.awaits(slots, starts, confirmed)
         num_resting = int(np.count_nonzero(rests))
         ends: Ints = np.where(rests, starts, following) if num_resting else following
         behind = confirmed > following

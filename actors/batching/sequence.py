@@ -1,8 +1,9 @@
 """A sequence: one request while it is being run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from ...messages import Generate, Ints
+from ...messages import NO_INTS, Generate, Ints
+from .grammar import Grammar
 
 
 @dataclass(slots=True, eq=False)
@@ -12,6 +13,8 @@ class Sequence:
     request: Generate
     tokens: Ints  # what is confirmed, while it has no slot
     most_drafts: int = 0  # guessed tokens that a row may carry
+    grammar: Grammar | None = None  # once it is compiled
+    mask: Ints = field(default_factory=lambda: NO_INTS)  # what it allows next
     slot: int | None = None
     raised: int = 0  # classes gained by waiting; kept until the end (rule 13)
     was_admitted: bool = False
@@ -28,6 +31,11 @@ class Sequence:
     def order(self) -> tuple[int, int]:
         """Importance: class, then arrival. The smallest comes first."""
         return self.priority, self.request.serial
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it can run: it need not wait for its grammar."""
+        return self.request.grammar is None or self.grammar is not None
 
     @property
     def most_kv(self) -> int:

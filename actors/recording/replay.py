@@ -10,8 +10,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import get_args
 
-from ...messages import DecodeError, LoadWeights, Message, StepPlan, TokensReady, same
-from ..batching import Drafter
+from ...messages import (
+    DecodeError,
+    LoadWeights,
+    Message,
+    SampleRows,
+    StepPlan,
+    TokensReady,
+    same,
+)
+from ..batching import Drafter, Grammars
 from ..cores import build_cores
 from ..journal import ActorFailed, Journal, Turn
 from ..kvpool import PoolAnswer, PoolQuestion
@@ -21,7 +29,7 @@ from .reading import RecordedTurn, Recording
 CORES = ("scheduler", "kvpool")
 _QUESTIONS, _ANSWERS = get_args(PoolQuestion), get_args(PoolAnswer)
 _SAID = {
-    "executor": (StepPlan, LoadWeights),
+    "executor": (StepPlan, SampleRows, LoadWeights),
     "detokenizer": (TokensReady,),
 }  # what others hear of the cores
 
@@ -37,13 +45,15 @@ class Replayed:
     difference: Difference | None
 
 
-def replay(recording: Recording, *, drafter: Drafter | None = None) -> Replayed:
+def replay(
+    recording: Recording, *, drafter: Drafter | None = None, grammars: Grammars | None = None
+) -> Replayed:
     """Drive new cores through a recording. Raises DecodeError where none can be built for it.
 
-    What was recorded with a drafter is replayed with the same one.
+    What was recorded with a drafter or with grammars is replayed with the same ones.
     """
     try:
-        cores = _Replay(recording, drafter)
+        cores = _Replay(recording, drafter, grammars)
     except (ValueError, OverflowError, MemoryError) as error:
         raise DecodeError(f"the recording's header describes no engine: {error}") from error
     return cores.run()
@@ -54,7 +64,9 @@ class _Stop(Exception):
 
 
 class _Replay:
-    def __init__(self, recording: Recording, drafter: Drafter | None) -> None:
+    def __init__(
+        self, recording: Recording, drafter: Drafter | None, grammars: Grammars | None
+    ) -> None:
         self._end = recording.end
         self._turns = deque(turn for turn in recording.turns if turn.actor in CORES)
         self._said = {actor: _heard_by(actor, recording.turns) for actor in _SAID}
@@ -70,8 +82,10 @@ class _Replay:
             self._journal,
             executor=lambda message: self._compare_said("executor", message),
             detokenizer=lambda message: self._compare_said("detokenizer", message),
+            masks=lambda message: self._compare_said("executor", message),
             call_at=lambda _t_ns, _call: _NoTimer(),
             drafter=drafter,
+            grammars=grammars,
         )
 
     def run(self) -> Replayed:

@@ -1,0 +1,35 @@
+"""Grammars: what a structured request may say, token by token. Here are only the seams.
+
+A grammar is not part of a message: messages are values. A Generate carries its text, and the
+Batcher opens it by that text, so replaying the same messages opens the same grammars and gives the
+same masks.
+"""
+
+from typing import Protocol
+
+from ...messages import Ints
+
+
+class Grammar(Protocol):
+    """Where one sequence stands in its grammar. Pure: its tokens determine it."""
+
+    def accept(self, token_id: int) -> bool:
+        """Advance by a token; False where the grammar does not allow it."""
+        ...
+
+    def mask(self) -> Ints:
+        """What may come next, packed: bit i % 32 of word i // 32 allows token i.  # [words]"""
+        ...
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing may follow."""
+        ...
+
+
+class Grammars(Protocol):
+    """Opens compiled grammars."""
+
+    def open(self, text: str) -> Grammar:
+        """A new grammar at its beginning; its text was compiled before."""
+        ...

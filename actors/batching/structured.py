@@ -1,0 +1,143 @@
+"""Structured rows (rule 23): every sampling row under a grammar gets exactly one mask.
+
+Where the last token is confirmed when the row is planned, its mask goes with the plan. Where a step
+in flight still samples that token, the row is held: it is computed, but sampled only when its mask
+comes, which is in the turn that applies that step. If its sequence was voided meanwhile, a void
+mask comes instead: the device may sample anything, since it will not count.
+"""
+
+import numpy as np
+
+from ...messages import (
+    NO_LONGS,
+    Bools,
+    Ints,
+    Longs,
+    RowMasks,
+    SampleRows,
+    frozen_ints,
+    frozen_longs,
+)
+from .draft import StepDraft
+from .grammar import Grammars
+from .ledger import Ledger
+from .sequence import Sequence
+from .steps import StepsInFlight
+
+
+class StructuredRows:
+    """Knows which rows are held in posted steps, and what their sequences may say."""
+
+    def __init__(
+        self, ledger: Ledger, steps: StepsInFlight, grammars: Grammars | None, *, may_hold: bool
+    ) -> None:
+        self._ledger = ledger
+        self._steps = steps
+        self._grammars = grammars
+        self._may_hold = may_hold  # whether the device samples held rows later
+        self._held: dict[int, list[int]] = {}  # by step, its rows that have no mask yet
+
+    # Grammars
+
+    def open(self, sequence: Sequence) -> str | None:
+        """Its grammar was compiled; returns why the sequence cannot go on with it."""
+        text = sequence.request.grammar
+        assert text is not None
+        if self._grammars is None:
+            return "this engine has no grammars"
+        sequence.grammar = self._grammars.open(text)
+        return None if sequence.grammar.is_over else self._note_mask(sequence)
+
+    def advance(self, sequence: Sequence, token_id: int) -> str | None:
+        """A token was confirmed; returns why the sequence cannot go on."""
+        assert sequence.grammar is not None
+        if not sequence.grammar.accept(token_id):
+            return f"token {token_id} is not what the grammar allows"
+        return None if sequence.grammar.is_over else self._note_mask(sequence)
+
+    @staticmethod
+    def _note_mask(sequence: Sequence) -> str | None:
+        assert sequence.grammar is not None
+        sequence.mask = frozen_ints(sequence.grammar.mask())
+        return None if sequence.mask.any() else "the grammar allows no token here"
+
+    # Planning
+
+    def awaits(self, slots: Longs, starts: Ints, confirmed: Ints) -> Bools | bool:
+        """Which of these rows rest until their last token is confirmed: none, if rows are held."""
+        return False if self._may_hold else self._is_structured(slots) & (starts >= confirmed)
+
+    def extend(self, draft: StepDraft) -> None:
+        """Give the rows of a finished step their masks, or hold them."""
+        rows = draft.rows()
+        if rows is None:
+            return
+        samples = self._is_structured(rows.slots) & (rows.ends >= rows.confirmed)
+        if not np.count_nonzero(samples):
+            return
+        is_known = rows.ends == rows.confirmed
+        known, held = (samples & is_known).nonzero()[0], (samples & ~is_known).nonzero()[0]
+        words = self._words(rows.slots[known])
+        draft.masks = RowMasks(frozen_longs(known), words, frozen_longs(held))
+        if len(held):
+            self._held[draft.step] = held.tolist()
+
+    def _is_structured(self, slots: Longs) -> Bools:
+        structured = self._ledger.structured
+        return np.fromiter((slot in structured for slot in slots.tolist()), np.bool_, len(slots))
+
+    def _words(self, slots: Longs) -> Ints:
+        """The masks of these slots, flat."""
+        masks = [sequence.mask for slot in slots.tolist() if (sequence := self._at(slot))]
+        return frozen_ints(np.concatenate(masks)) if masks else frozen_ints(())
+
+    def _at(self, slot: int) -> Sequence | None:
+        return self._ledger.sequences[slot]
+
+    # Held rows
+
+    def take_due(self) -> list[SampleRows]:
+        """The masks that can be told by now, a message for each step."""
+        if not self._held:
+            return []
+        plans = {plan.step: plan for plan in self._steps}
+        due: list[SampleRows] = []
+        for step in list(self._held):
+            if step not in plans:
+                del self._held[step]  # it was answered without its masks: it failed
+                continue
+            rows = np.array(self._held[step], dtype=np.int64)
+            plan, ledger = plans[step], self._ledger
+            slots = plan.slots[rows]
+            is_void = plan.epochs[rows] < ledger.valid_from[slots]
+            is_known = ~is_void & self._is_known(slots, (plan.starts + plan.lengths)[rows])
+            if not np.count_nonzero(is_void | is_known):
+                continue
+            words = self._words(slots[is_known])
+            void = frozen_longs(rows[is_void]) if np.count_nonzero(is_void) else NO_LONGS
+            due.append(SampleRows(step, frozen_longs(rows[is_known]), words, void))
+            self._keep(step, rows[~(is_void | is_known)].tolist())
+        return due
+
+    def _is_known(self, slots: Longs, ends: Ints) -> Bools:
+        """Whether the token before the one that is sampled at `ends` is confirmed."""
+        is_known: Bools = self._ledger.confirmed[slots] == ends
+        return is_known
+
+    def _keep(self, step: int, rows: list[int]) -> None:
+        if rows:
+            self._held[step] = rows
+        else:
+            del self._held[step]
+
+    def check(self) -> None:
+        """Every row without a mask waits for a token that an earlier step in flight samples."""
+        sampled: set[tuple[int, int]] = set()  # (slot, position) of tokens on their way
+        for plan in self._steps:
+            ends = (plan.starts + plan.lengths).tolist()
+            slots = plan.slots.tolist()
+            for row in self._held.get(plan.step, ()):
+                assert (slots[row], ends[row] - 1) in sampled, "a held row waits for nothing"
+                is_void = plan.epochs[row] < self._ledger.valid_from[slots[row]]
+                assert not is_void, "a held row that does not count got no mask"
+            sampled.update((slots[row], ends[row]) for row in plan.samples.nonzero()[0].tolist())
