@@ -192,8 +192,29 @@ class RandomLife:
             assert max(counts.values(), default=0) <= MAX_PREEMPTIONS
 
 
-def live_and_check(seed: int) -> RandomLife:
-    life = RandomLife(seed)
+class PressedLife(RandomLife):
+    """Eight seats over few blocks, one class, and an engine that nothing fails or changes."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.classes = [0]
+        limits = make_limits(
+            max_model_len=64,
+            max_num_seqs=8,
+            steps_in_flight=self.seed % 4 + 1,
+            prefix_caching=self.seed % 2 > 0,
+        )
+        self.world = World(limits=limits, num_blocks=16)
+
+    def finish_a_step(self) -> None:
+        self.world.complete()
+
+    def change_the_weights(self) -> None:
+        """Never."""
+
+
+def live_and_check(seed: int, kind: type[RandomLife] = RandomLife) -> RandomLife:
+    life = kind(seed)
     for _ in range(250):
         life.prod()
 
@@ -213,6 +234,13 @@ def live_and_check(seed: int) -> RandomLife:
 @pytest.mark.parametrize("seed", range(45))
 def test_everybody_gets_exactly_their_own_tokens_and_every_block_comes_back(seed: int) -> None:
     live_and_check(seed)  # asserts
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_under_pressure_preemptions_are_bounded_and_everybody_ends(seed: int) -> None:
+    life = live_and_check(seed, PressedLife)  # asserts
+
+    assert life.world.preemptions > 0
 
 
 def test_random_lives_are_rough_enough_to_preempt() -> None:

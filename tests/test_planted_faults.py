@@ -5,6 +5,7 @@ This tests the simulation itself: an invariant that never fires proves nothing.
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,9 +29,9 @@ from stepahead.kvpool.host import HostTier
 from stepahead.kvpool.pins import Pins
 from stepahead.kvpool.prefix import PrefixIndex
 from stepahead.kvpool.tails import Tails
-from stepahead.messages import FullBlocks, Ints, Longs, StepPlan
+from stepahead.messages import FinishReason, FullBlocks, Ints, Longs, StepPlan
 
-from .test_batcher_random import live_and_check
+from .test_batcher_random import PressedLife, live_and_check
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 FAULTS: list[Plant] = []
@@ -126,11 +127,6 @@ def a_preempted_sequence_that_ends_keeps_its_slot(patch: pytest.MonkeyPatch) -> 
         remove(self, sequence)
 
     patch.setattr(Roster, "remove", leaky)
-
-
-@shows_late(535)
-def preemptions_have_no_bound(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(planner_module, "MAX_PREEMPTIONS", 10**9)
 
 
 @fault
@@ -277,7 +273,16 @@ def who_gave_up_a_tail_goes_on_behind_it(patch: pytest.MonkeyPatch) -> None:
 
 @fault
 def who_ends_while_it_waits_keeps_its_blocks(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Roster, "holds_blocks", lambda self, sequence: self.is_running(sequence))
+    end = Batcher._end
+
+    def keep(self: Batcher, serial: int, reason: FinishReason, **why: Any) -> None:
+        sequence = self._roster.get(serial)
+        with pytest.MonkeyPatch.context() as kept:
+            if sequence is not None and not self._roster.is_running(sequence):
+                kept.setattr(self._blocks, "release", lambda slot: None)
+            end(self, serial, reason, **why)
+
+    patch.setattr(Batcher, "_end", keep)
 
 
 @fault
@@ -334,3 +339,17 @@ def test_the_random_lives_find(plant: Plant, monkeypatch: pytest.MonkeyPatch) ->
 
     with pytest.raises((AssertionError, IndexError, KeyError, ValueError)):
         live_many_lives(FIRST.get(plant.__name__, 0))
+
+
+def live_under_pressure() -> None:
+    for seed in range(SEEDS):
+        live_and_check(seed, PressedLife)
+
+
+def test_lives_under_pressure_find_that_preemptions_have_no_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(planner_module, "MAX_PREEMPTIONS", 10**9)
+
+    with pytest.raises(AssertionError):
+        live_under_pressure()

@@ -154,8 +154,9 @@ def a_grammar_misses_tokens_of_a_preempted_sequence(patch: pytest.MonkeyPatch) -
     advance = StructuredRows.advance
 
     def lazy(self: StructuredRows, sequence: Sequence, token_id: int) -> str | None:
-        assert sequence.slot is not None
-        return advance(self, sequence, token_id) if self._ledger.covered[sequence.slot] else None
+        slot, ledger = sequence.slot, self._ledger
+        is_preempted = ledger.scheduled[slot] < ledger.confirmed[slot] - 1
+        return None if is_preempted else advance(self, sequence, token_id)
 
     patch.setattr(StructuredRows, "advance", lazy)
 
