@@ -22,22 +22,16 @@ from ..messages import (
 )
 from .choices import auto_dtype
 from .device import DeviceFacts, LoadedAddress, StepAddress
-from .host import HostMemory, count_host_blocks
 from .huge_pages import huge_pages
-from .kv import LayerShape, PagedKV, bytes_per_position
+from .kv import PagedKV, bytes_per_position
 from .loading.resolve import resolve_model
-from .memory import free_memory, give_memory_back, size_pool
+from .memory import give_memory_back, size_host, size_pool
 from .models.opening import open_model
 from .options import DeviceOptions
 from .processor import read_processor
 from .reloading import load_other_weights
 from .runner import StepRunner
 from .slots import SlotTables
-
-# What decides between moving a block and computing it again, as stated and not measured: orders of
-# magnitude of a few cores. Moving wins by far, unless others share what would be moved.
-COPY_RATE = 4e9  # bytes per second from memory to memory
-PREFILL_RATE = 1_000  # positions per second
 
 Load: TypeAlias = Callable[[], tuple[StepRunner, DeviceFacts]]
 """Makes the model ready; runs on the device's own thread."""
@@ -236,22 +230,17 @@ def open_cpu_device(options: DeviceOptions, post: Post) -> CpuDevice:
 def _load(options: DeviceOptions) -> tuple[StepRunner, DeviceFacts]:
     dtype = choose_dtype(options.dtype)
     model = open_model(resolve_model(options.model), dtype, generic=options.generic)
-    pool = size_pool(
-        options,
-        context_length=model.context_length,
-        position_bytes=bytes_per_position(model.layers, dtype),
-    )
-    block_bytes = options.block_size * bytes_per_position(model.layers, dtype)
-    num_host_blocks = _count_host_blocks(options, block_bytes)
+    position_bytes = bytes_per_position(model.layers, dtype)
+    pool = size_pool(options, context_length=model.context_length, position_bytes=position_bytes)
+    host = size_host(options, position_bytes=position_bytes)
     try:
-        kv = PagedKV(
-            model.layers, num_blocks=pool.num_blocks, block_size=options.block_size, dtype=dtype
-        )
-        host = _host_kv(model.layers, num_host_blocks, options.block_size, dtype)
+        paged_kv = partial(PagedKV, model.layers, block_size=options.block_size, dtype=dtype)
+        kv = paged_kv(num_blocks=pool.num_blocks)
+        host_kv = paged_kv(num_blocks=host.num_blocks) if host.num_blocks else None
         tables = SlotTables(options.num_slots, pool.max_model_len, options.block_size)
     except (MemoryError, ValueError) as error:  # numpy: not to be had, or past what it can count
         raise ConfigError(
-            f"{pool.num_blocks + num_host_blocks:,} KV blocks and {options.num_slots:,} slots of "
+            f"{pool.num_blocks + host.num_blocks:,} KV blocks and {options.num_slots:,} slots of "
             f"{pool.max_model_len:,} positions do not fit the memory; ask for fewer"
         ) from error
     touching = threading.Thread(target=kv.touch, name="stepahead-touch", daemon=True)
@@ -270,34 +259,9 @@ def _load(options: DeviceOptions) -> tuple[StepRunner, DeviceFacts]:
         block_size=options.block_size,
         num_blocks=pool.num_blocks,
         eos_token_ids=model.eos_token_ids,
-        host=HostMemory(
-            num_blocks=num_host_blocks,
-            block_copy_s=block_bytes / COPY_RATE,
-            token_s=1 / PREFILL_RATE,
-        ),
+        host=host,
     )
-    return StepRunner(decoder, tables, kv, host), facts
-
-
-def _count_host_blocks(options: DeviceOptions, block_bytes: int) -> int:
-    """Host blocks as the options say. Raises ConfigError where the memory is not there."""
-    count = count_host_blocks(options.num_host_blocks, options.swap_memory, block_bytes)
-    wanted, free = count * block_bytes, free_memory()
-    if wanted > free:
-        raise ConfigError(
-            f"{count:,} blocks of host memory take {wanted:,} bytes, and {free:,} are free; "
-            "give less swap_memory"
-        )
-    return count
-
-
-def _host_kv(
-    layers: tuple[LayerShape, ...], num_blocks: int, block_size: int, dtype: torch.dtype
-) -> PagedKV | None:
-    """Memory for blocks that are moved away; None where there is to be none."""
-    if not num_blocks:
-        return None
-    return PagedKV(layers, num_blocks=num_blocks, block_size=block_size, dtype=dtype)
+    return StepRunner(decoder, tables, kv, host_kv), facts
 
 
 def choose_dtype(name: str) -> torch.dtype:

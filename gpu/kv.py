@@ -1,9 +1,11 @@
 """PagedKV: the memory that keys and values live in, and how large it may be."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..messages import Ints
@@ -67,13 +69,19 @@ class PagedKV:
         self.values[layer].index_copy_(0, rows, value)
 
     def copy_blocks(self, blocks: Ints, source: "PagedKV", source_blocks: Ints) -> None:
-        """Take over whole blocks of every layer from another memory of the same layers."""
-        to, at = torch.from_numpy(blocks.astype(np.int64)), source_blocks.astype(np.int64)
-        for own, other in zip(
-            (*self.keys, *self.values), (*source.keys, *source.values), strict=True
-        ):
-            moved = other.view(source.num_blocks, self.block_size, -1)[torch.from_numpy(at)]
-            own.view(self.num_blocks, self.block_size, -1).index_copy_(0, to, moved)
+        """Take over whole blocks of every layer from another memory of the same layers.
+
+        By numpy, which copies on this thread: torch would wake its team for every layer.
+        """
+        for own, other in zip(self._by_block(), source._by_block(), strict=True):
+            own[blocks] = other[source_blocks]
+
+    def _by_block(self) -> Iterator[NDArray[np.uint8]]:
+        """Keys, then values, of every layer as bytes.  # [num_blocks, bytes of a block]"""
+        for memory in (*self.keys, *self.values):
+            row_bytes = int(np.prod(memory.shape[1:])) * memory.element_size()
+            data = memory.view(torch.uint8).numpy()
+            yield data.reshape(self.num_blocks, self.block_size * row_bytes)
 
     def clear(self, rows: Tensor) -> None:
         """Zero rows of every layer.

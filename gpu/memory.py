@@ -7,10 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..messages import ConfigError
+from .host import HostMemory, count_host_blocks
 from .options import DeviceOptions
 
 _SHARE = 0.25  # of free memory
 _CEILING = 4 * 2**30  # bytes
+
+# What decides between moving a block and computing it again: orders of magnitude of a few cores.
+# Moving wins by far, unless others share most of what would be moved.
+_COPY_RATE = 2e9  # bytes per second from memory to memory
+_PREFILL_RATE = 1_000  # positions per second
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +61,21 @@ def size_pool(options: DeviceOptions, *, context_length: int, position_bytes: in
             f"({num_blocks * block_bytes} bytes); ask for less, or give kv_memory"
         )
     return PoolSize(num_blocks, min(limit, room))
+
+
+def size_host(options: DeviceOptions, *, position_bytes: int) -> HostMemory:
+    """Host blocks as the options say. Raises ConfigError where the memory is not there."""
+    block_bytes = options.block_size * position_bytes
+    count = count_host_blocks(options.num_host_blocks, options.swap_memory, block_bytes)
+    wanted, free = count * block_bytes, free_memory()
+    if wanted > free:
+        raise ConfigError(
+            f"{count:,} blocks of host memory take {wanted:,} bytes, and {free:,} are free; "
+            "give less swap_memory"
+        )
+    return HostMemory(
+        num_blocks=count, block_copy_s=block_bytes / _COPY_RATE, token_s=1 / _PREFILL_RATE
+    )
 
 
 def free_memory() -> int:
