@@ -1,0 +1,94 @@
+"""The shortest script that still fails: fewer operations first, then plainer values.
+
+A script has no chance in it, so what is left out changes nothing but what depends on it.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields, replace
+from typing import Any, TypeAlias
+
+from .life import Violation, live
+from .script import Operation, Script, Value
+
+Fails: TypeAlias = Callable[[Script], str | None]  # what is wrong, or None
+
+MAX_RUNS = 1_500
+
+
+def violation_of(script: Script) -> str | None:
+    """What is wrong in a script's life, without names and numbers, so that it can be compared."""
+    try:
+        live(script)
+    except Violation as violation:
+        return re.sub(r"\br?\d+\b", "N", str(violation))
+    return None
+
+
+def shrink(script: Script, fails: Fails = violation_of) -> Script:
+    """A script that fails in the same way, and of which nothing can be left out."""
+    return _Shrinker(script, fails).shrink()
+
+
+class _Shrinker:
+    def __init__(self, script: Script, fails: Fails) -> None:
+        self._best = script
+        self._fails = fails
+        self._wanted = fails(script)
+        assert self._wanted is not None, "the script does not fail"
+        self._runs = 0
+
+    def shrink(self) -> Script:
+        before = None
+        while before != self._best:
+            before = self._best
+            self._drop_operations()
+            self._simplify_settings()
+            self._simplify_operations()
+        return self._best
+
+    def _try(self, script: Script) -> bool:
+        """Whether it fails in the same way; if so it is the best so far."""
+        if script == self._best or self._runs >= MAX_RUNS:
+            return False
+        self._runs += 1
+        if self._fails(script) != self._wanted:
+            return False
+        self._best = script
+        return True
+
+    def _drop_operations(self) -> None:
+        """Delta debugging: ever smaller pieces, as long as some can go (Zeller 1999)."""
+        size = len(self._best.operations) // 2
+        while size:
+            start = 0
+            while start < len(self._best.operations):
+                kept = self._best.operations[:start] + self._best.operations[start + size :]
+                if not self._try(replace(self._best, operations=kept)):
+                    start += size
+            size //= 2
+
+    def _simplify_settings(self) -> None:
+        for name, value in _plainer(self._best.settings):
+            self._try(replace(self._best, settings=replace(self._best.settings, **{name: value})))
+
+    def _simplify_operations(self) -> None:
+        for place in range(len(self._best.operations)):
+            for name, value in _plainer(self._best.operations[place]):
+                self._try(self._with(place, name, value))
+
+    def _with(self, place: int, name: str, value: Any) -> Script:
+        operations = list[Operation](self._best.operations)
+        operations[place] = replace(operations[place], **{name: value})
+        operations.sort(key=lambda operation: operation.at)
+        return replace(self._best, operations=tuple(operations))
+
+
+def _plainer(value: Value) -> Iterator[tuple[str, Any]]:
+    """Plainer values for its fields, the plainest first."""
+    for field in fields(value):
+        given = getattr(value, field.name)
+        if field.default is not MISSING and given != field.default:
+            yield field.name, field.default
+        if type(given) is int and given > 1:
+            yield from ((field.name, smaller) for smaller in (1, given // 2, given - 1))
