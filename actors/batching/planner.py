@@ -242,6 +242,7 @@ class Planner:
         """
         ledger = self._ledger
         lesser = lesser[~draft.is_preempted(lesser)] if draft.preempted else lesser
+        lesser = self._lesser_by_their_own_class(sequence, lesser)
         if len(self._roster.running) + 1 - self._limits.max_num_seqs > len(lesser):
             return None
         if draft.budget <= 0:
@@ -318,6 +319,15 @@ class Planner:
         earlier = [other for other in self._roster if other.order < sequence.order]
         worst = sum(blocks_for(other.most_kv) for other in [*earlier, sequence])
         return worst <= self._limits.num_blocks
+
+    def _lesser_by_their_own_class(self, sequence: Sequence, lesser: Longs) -> Longs:
+        """Classes gained by waiting give a place before others, and no right to take from a
+        running equal: they would take from each other in turn, for ever (rule 13)."""
+        if not sequence.raised:
+            return lesser
+        priority = sequence.request.priority
+        is_lesser = [self._roster.at(slot).request.priority > priority for slot in lesser.tolist()]
+        return lesser[np.array(is_lesser, dtype=np.bool_)]
 
     def _slot_for(self, draft: StepDraft, sequence: Sequence) -> int | None:
         """Its own slot once no step in flight mentions it (rule 6), or a free one (rule 7)."""
