@@ -38,7 +38,7 @@ class FaultyDevice(SimulatedDevice):
         super().launch(plan, done)
 
     def run(self, plan: StepPlan) -> Any:
-        if self._fails_next:
+        if self._fails_next and plan.step not in self._doomed:
             self._fails_next = False
             self._doomed.update(queued.step for queued, _ in self._queue)
             self._doomed.add(plan.step)
