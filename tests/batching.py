@@ -38,6 +38,7 @@ from .grammars import ScriptedGrammars, structured_answer
 
 BLOCK = 4
 STEP_ERROR = "out of memory"
+ROW_ERROR = "the logits are not numbers"
 
 
 def make_limits(
@@ -129,7 +130,7 @@ def with_failed_row(plan: StepPlan, result: StepDone, row: int) -> StepDone:
         start = int(counts[:place].sum())
         token_ids[start : start + int(counts[place])] = [-1]
         counts[place] = 1
-    failed = RowFailed(row, "the logits are not numbers")
+    failed = RowFailed(row, ROW_ERROR)
     is_plain = result.counts is None
     return StepDone(
         plan.step, frozen_ints(token_ids), (failed,), None if is_plain else frozen_ints(counts)

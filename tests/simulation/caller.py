@@ -14,7 +14,7 @@ from stepahead import (
 from stepahead.actors.text.toy import ToyTokenizer
 from stepahead.messages import Timings, Usage
 
-from .device import ROW_ERROR, STEP_ERROR
+from ..batching import ROW_ERROR, STEP_ERROR
 from .expected import expected
 from .script import Script, Submit
 

@@ -5,10 +5,10 @@ from typing import Any
 
 from stepahead.gpu.device import StepAddress
 from stepahead.gpu.simulated import SimulatedDevice
-from stepahead.messages import RowFailed, StepDone, StepFailed, StepPlan, frozen_ints
+from stepahead.messages import StepFailed, StepPlan
 
-ROW_ERROR = "the logits are not numbers"
-STEP_ERROR = "out of memory"
+from ..batching import STEP_ERROR, with_failed_row
+
 LAUNCH_ERROR = "the device has fallen off the bus"
 
 
@@ -49,13 +49,7 @@ class FaultyDevice(SimulatedDevice):
         if result.failed:
             self._report(AssertionError(f"the device: {result.failed[0].error}"))
         if self._failing_rows and len(result.token_ids):
-            return self._with_failed_row(plan, result)
+            sampling = plan.samples.nonzero()[0]
+            row = sampling[self._failing_rows.pop(0) % len(sampling)]
+            return with_failed_row(plan, result, int(row))
         return result
-
-    def _with_failed_row(self, plan: StepPlan, result: StepDone) -> StepDone:
-        sampling = plan.samples.nonzero()[0]
-        chosen = self._failing_rows.pop(0) % len(sampling)
-        token_ids = result.token_ids.copy()
-        token_ids[chosen] = -1
-        failed = RowFailed(int(sampling[chosen]), ROW_ERROR)
-        return StepDone(plan.step, frozen_ints(token_ids), (failed,))

@@ -12,11 +12,13 @@ from .script import (
     KillExecutor,
     Operation,
     Pause,
+    Pin,
     ResetCache,
     Resume,
     Script,
     Settings,
     Submit,
+    Unpin,
 )
 
 STEP = 10  # milliseconds that a step takes (tests/engines.py)
@@ -45,6 +47,8 @@ class _Draw:
                 operations.append(self.impatience(submit))
         if not self.is_polite:
             operations += self.controls()
+            if settings.prefix_caching:
+                operations += self.pins()
         if not self.is_reliable:
             operations += self.faults()
         operations.sort(key=lambda operation: operation.at)
@@ -61,8 +65,10 @@ class _Draw:
             prefix_caching=pick([True, True, False]),
             watermark=pick([0.0, 0.1]),
             ageing=pick([None, None, 0.1]),
+            prefix_ttl=pick([None, None, 0.1]),
             max_waiting=pick([2, 100, 100]),
             eos_every=pick([0, 10, 40]),
+            drafts=pick([(), (), ("right", "partly", "none"), ("random", "wrong", "right")]),
         )
 
     def submit(self, name: str, before: list[Operation]) -> Submit:
@@ -112,6 +118,22 @@ class _Draw:
             found.append(ResetCache(at=self.moment(self.span + 100), hops=rng.randrange(6)))
         if rng.random() < 0.03:
             found.append(Close(at=self.moment(self.span + 100), hops=rng.randrange(6)))
+        return found
+
+    def pins(self) -> list[Operation]:
+        rng, found = self.rng, list[Operation]()
+        for number in range(rng.choice([0, 0, 0, 1, 2])):
+            name, at, hops = f"p{number}", self.moment(self.span), rng.randrange(6)
+            pin = Pin(
+                at=at,
+                hops=hops,
+                name=name,
+                family=rng.randrange(3),
+                shared=rng.randint(4, 36),
+                salt=rng.choice([None, "other"]),
+                ttl=rng.choice([None, 100]),
+            )
+            found += [pin, Unpin(at=at + self.moment(300), hops=hops, name=name)]
         return found
 
     def faults(self) -> list[Operation]:

@@ -13,9 +13,11 @@ from typing import Any
 
 from stepahead import Engine
 from stepahead.actors.batching.limits import MAX_FAILED_STEPS, MAX_PREEMPTIONS
+from stepahead.actors.pin import Pin as HeldPin
 from stepahead.actors.virtual_time import run_virtual
 from stepahead.gpu.oracle import Oracle
 
+from ..drafters import ScriptedDrafter
 from ..engines import STEP, is_empty, make_config, make_engine, make_facts, settle
 from .caller import DEAD, GIVEN_UP, REFUSED, Caller
 from .conservation import Conservation
@@ -30,10 +32,13 @@ from .script import (
     KillExecutor,
     Operation,
     Pause,
+    Pin,
     ResetCache,
     Resume,
     Script,
     Submit,
+    Unpin,
+    family_tokens,
 )
 
 STEP_S = 0.010  # virtual seconds
@@ -48,6 +53,12 @@ class Lived:
     messages: int = 0
     preemptions: int = 0
     ends: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: "Lived") -> None:
+        self.steps += other.steps
+        self.messages += other.messages
+        self.preemptions += other.preemptions
+        self.ends += other.ends
 
 
 class Violation(AssertionError):
@@ -67,6 +78,7 @@ class _Life:
         self.lived = Lived()
         self._callers: dict[str, Caller] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._pins: dict[str, HeldPin] = {}
         self._kinds = {type(operation) for operation in script.operations}
 
     async def run(self, record: Path | None) -> None:
@@ -89,6 +101,7 @@ class _Life:
     def _make_engine(self, record: Path | None) -> Engine:
         settings: dict[str, Any] = asdict(self.script.settings)
         oracle = Oracle(eos_every=settings.pop("eos_every"))
+        drafts = settings.pop("drafts")
         config = make_config(**settings)
         self._device = FaultyDevice(
             make_facts(config),
@@ -98,7 +111,13 @@ class _Life:
             step_time=STEP,
             report=self._report,
         )
-        return make_engine(device=self._device, record=record, check_invariants=True, **settings)
+        return make_engine(
+            device=self._device,
+            drafter=ScriptedDrafter(oracle, drafts) if drafts else None,
+            record=record,
+            check_invariants=True,
+            **settings,
+        )
 
     def _report(self, error: BaseException | None) -> None:
         if not self._fault.done():
@@ -146,6 +165,15 @@ class _Life:
                 await engine.resume()
             case ResetCache():
                 await engine.reset_prefix_cache()
+            case Pin(name=name, ttl=ttl):
+                self._pins[name] = await engine.pin_prefix(
+                    family_tokens(operation.family, operation.shared),
+                    cache_salt=operation.salt,
+                    ttl=None if ttl is None else ttl / 1e3,
+                )
+            case Unpin():
+                if operation.name in self._pins:
+                    await self._pins[operation.name].unpin()
             case FailRow():
                 self._device.fail_row(operation.row)
             case FailStep():

@@ -22,8 +22,10 @@ class Settings:
     prefix_caching: bool = True
     watermark: float = 0.0
     ageing: float | None = None  # seconds
+    prefix_ttl: float | None = None  # seconds
     max_waiting: int = 100
     eos_every: int = 0
+    drafts: tuple[str, ...] = ()  # kinds of guesses, by turns (tests/drafters.py)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +63,13 @@ class Submit(Operation):
     is_whole: bool = False  # the caller waits for the whole answer
 
     def prompt(self) -> list[int]:
-        return [
-            *(_letter(self.family, place) for place in range(self.shared)),
-            *(_letter(1000 + self.tail, place) for place in range(self.own)),
-        ]
+        own = [_letter(1000 + self.tail, place) for place in range(self.own)]
+        return family_tokens(self.family, self.shared) + own
+
+
+def family_tokens(family: int, count: int) -> list[int]:
+    """The first tokens of a family's prompts."""
+    return [_letter(family, place) for place in range(count)]
 
 
 def _letter(text: int, place: int) -> int:
@@ -99,6 +104,24 @@ class Resume(Operation):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetCache(Operation):
     """Every cached prefix is forgotten."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin(Operation):
+    """The first `shared` tokens of a family's prompts stay cached."""
+
+    name: str
+    family: int = 0
+    shared: int = 4
+    salt: str | None = None
+    ttl: int | None = None  # milliseconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unpin(Operation):
+    """A pin is let go of."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
