@@ -3,6 +3,7 @@
 #
 #   make chat                      talk to the default model; options in ARGS="--temperature 0"
 #   make test                      lint, types and every test but the sweeps
+#   make simulate                  2,000 lives of the engine in virtual time; SEEDS=, FIRST=
 #   make check-model               the slow sweeps: greedy ids against transformers, all factors
 #   make bench                     measure this machine; options in ARGS
 #   make chat PYTHON=python3.12    with a certain interpreter (3.11 or newer)
@@ -14,11 +15,13 @@ IS_NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	if $$python $(IS_NEW_ENOUGH) 2>/dev/null; then echo $$python; break; fi; done)
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+SEEDS ?= 2000
+FIRST ?= 0
 KEY := $(shell cat pyproject.toml constraints.txt | cksum | tr ' ' '-')
 RUN_READY := $(VENV)/ready-to-run-$(KEY)
 TEST_READY := $(VENV)/ready-to-test-$(KEY)
 
-.PHONY: chat test check-model bench clean
+.PHONY: chat test simulate check-model bench clean
 
 chat: $(RUN_READY)
 	@$(BIN)/engine-cli chat $(ARGS)
@@ -31,6 +34,9 @@ test: $(TEST_READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest $(ARGS)
+
+simulate: $(TEST_READY)
+	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(FIRST)
 
 check-model: $(TEST_READY)
 	$(BIN)/python -m pytest -m sweep $(ARGS)

@@ -1,7 +1,9 @@
 """The invariants of the cores, asserted while an engine runs: slow, and for finding faults."""
 
+import numpy as np
+
 from ..kvpool import BlockPool
-from ..messages import Message, StepPlan
+from ..messages import BlocksReserved, Message, ReleaseBlocks, ReserveBlocks, StepPlan
 from .batching import Batcher
 from .journal import Turn
 
@@ -14,11 +16,23 @@ class Invariants:
         self._batcher = batcher
         self._pool = pool
         self._touched = _TouchedBlocks(pool.block_size)
+        self._asked: Message | None = None
+        self._released: tuple[int, ...] = ()  # the one block table that is about to be let go of
 
     def hear(self, actor: str, turn: Turn[Message]) -> None:
         """A sink: an actor took messages, and has not applied them yet."""
-        if actor in ("kvpool", "scheduler"):  # nobody else changes the pool
-            self._pool.check()
+        if actor == "kvpool":
+            self._asked = message = turn.envelopes[0].message
+            if isinstance(message, ReleaseBlocks) and len(message.slots) == 1:
+                self._released = self._pool.table(int(message.slots[0]))
+        elif actor == "scheduler":
+            message = turn.envelopes[0].message
+            if isinstance(message, BlocksReserved) and isinstance(self._asked, ReserveBlocks):
+                self._check_victims(self._asked, message)
+            self._check_order_of_reuse()
+        else:
+            return  # nobody else changes the pool
+        self._pool.check()
 
     def check_turn(self) -> None:
         """A turn of the Scheduler has ended."""
@@ -40,6 +54,25 @@ class Invariants:
         if host is not None and plan.copies is not None:
             touched = {*plan.copies.out_hosts.tolist(), *plan.copies.in_hosts.tolist()}
             assert touched.isdisjoint(host.free), "a copy in flight touches a free host block"
+
+    def _check_victims(self, ask: ReserveBlocks, answer: BlocksReserved) -> None:
+        """Who gave way gave no more than the demands of that message can use (rule 9)."""
+        if not len(answer.preempted):
+            return
+        stays = ~np.isin(ask.slots, answer.preempted)
+        unmet = int((ask.wanted - answer.granted)[stays].sum())
+        assert self._num_unheld() <= unmet, "somebody gave a block away for nothing"
+
+    def _num_unheld(self) -> int:
+        return self._pool.num_blocks - len(self._pool.referred)
+
+    def _check_order_of_reuse(self) -> None:
+        """Of one prefix the tail is given away before the head, or it would be lost with it."""
+        if self._released:
+            places = {block: place for place, block in enumerate(self._pool.due)}
+            order = [places[block] for block in self._released if block in places]
+            assert order == sorted(order, reverse=True), "a prefix is given away from its head"
+            self._released = ()
 
 
 class _TouchedBlocks:

@@ -272,6 +272,11 @@ class BlockPool:
         return len(self._due)
 
     @property
+    def due(self) -> tuple[int, ...]:
+        """Released blocks that a step in flight still mentions, in the order of release."""
+        return tuple(self._due)
+
+    @property
     def num_held(self) -> int:
         """Blocks that sequences refer to."""
         return self.num_blocks - self.num_free - self.num_due
@@ -293,6 +298,11 @@ class BlockPool:
     def is_free(self, block: int) -> bool:
         """Whether the block could be given out now."""
         return block in self._free
+
+    @property
+    def referred(self) -> set[int]:
+        """The blocks that sequences refer to."""
+        return {block for table in self._tables for block in table}
 
     def table(self, slot: int) -> tuple[int, ...]:
         return tuple(self._tables[slot])

@@ -11,12 +11,13 @@ from stepahead import (
     RequestFailed,
     SamplingParams,
 )
+from stepahead.actors.batching.limits import MAX_PREEMPTIONS
 from stepahead.actors.text.toy import ToyTokenizer
 from stepahead.messages import Timings, Usage
 
 from ..batching import ROW_ERROR, STEP_ERROR
 from .expected import expected
-from .script import Script, Submit
+from .script import BreakDevice, FailRow, FailStep, Script, Submit
 
 GIVEN_UP, REFUSED, DEAD = "given up", "refused", "dead"  # ends beside the finish reasons
 
@@ -109,6 +110,7 @@ class Caller:
             assert self.error in (ROW_ERROR, STEP_ERROR), f"{name} failed: {self.error}"
         self._check_times()
         self._check_account()
+        self._check_preemptions(script)
 
     @property
     def was_admitted(self) -> bool:
@@ -143,6 +145,15 @@ class Caller:
         name = self.submit.name
         assert self.usage.prompt_tokens == len(self.prompt), f"{name}: wrong prompt tokens"
         assert self.usage.completion_tokens == len(self.said), f"{name}: wrong completion tokens"
+
+    def _check_preemptions(self, script: Script) -> None:
+        """Rule 14, where nobody overtakes and the device never fails."""
+        submits = [operation for operation in script.operations if isinstance(operation, Submit)]
+        is_one_class = len({submit.priority for submit in submits}) == 1
+        faults = [o for o in script.operations if isinstance(o, (FailRow, FailStep, BreakDevice))]
+        if is_one_class and script.settings.ageing is None and not faults and self.timings:
+            most = self.timings.preemptions
+            assert most <= MAX_PREEMPTIONS, f"{self.submit.name} was preempted {most} times"
 
     def check_hit(self, callers: Iterable["Caller"], script: Script) -> None:
         """What was found of its prompt, others with its salt have said."""

@@ -51,7 +51,6 @@ class _Draw:
                 operations += self.pins()
         if not self.is_reliable:
             operations += self.faults()
-        operations.sort(key=lambda operation: operation.at)
         return Script(settings, tuple(operations))
 
     def settings(self) -> Settings:

@@ -41,6 +41,7 @@ from .script import (
     family_tokens,
 )
 
+FAULTS = {FailRow, FailStep, BreakDevice}  # that take tokens away
 STEP_S = 0.010  # virtual seconds
 MOST_RUNS = 1 + MAX_PREEMPTIONS + MAX_FAILED_STEPS  # how often one position may be computed
 
@@ -87,7 +88,7 @@ class _Life:
         loop.set_exception_handler(lambda _, told: self._report(told.get("exception")))
         engine = self._make_engine(record)
         async with engine:
-            self._conservation = Conservation(engine._started)
+            self._conservation = Conservation(engine._started, is_reliable=not FAULTS & self._kinds)
             main = asyncio.create_task(self._live(engine))
             try:
                 await self._judge(engine, main)
@@ -140,7 +141,7 @@ class _Life:
 
     async def _live(self, engine: Engine) -> None:
         loop = asyncio.get_running_loop()
-        for operation in self.script.operations:
+        for operation in sorted(self.script.operations, key=lambda operation: operation.at):
             await asyncio.sleep(operation.at / 1e3 - loop.time())
             for _ in range(operation.hops):
                 await asyncio.sleep(0)
@@ -224,7 +225,7 @@ class _Life:
         ends = Counter(caller.end for caller in self._callers.values())
         if not {KillExecutor, BreakDevice, Close} & self._kinds:
             assert ends[DEAD] == 0, "the engine died"
-        if not {FailRow, FailStep, BreakDevice} & self._kinds:
+        if not FAULTS & self._kinds:
             assert ends["error"] == 0, "a request failed on a device that did not"
         if REFUSED in ends:
             assert len(self._callers) > self.script.settings.max_waiting, "refused without need"

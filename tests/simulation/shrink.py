@@ -4,12 +4,12 @@ A script has no chance in it, so what is left out changes nothing but what depen
 """
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import MISSING, fields, replace
+from collections.abc import Callable
+from dataclasses import MISSING, Field, fields, replace
 from typing import Any, TypeAlias
 
 from .life import Violation, live
-from .script import Operation, Script, Value
+from .script import Operation, Script, Settings
 
 Fails: TypeAlias = Callable[[Script], str | None]  # what is wrong, or None
 
@@ -69,26 +69,30 @@ class _Shrinker:
             size //= 2
 
     def _simplify_settings(self) -> None:
-        for name, value in _plainer(self._best.settings):
-            self._try(replace(self._best, settings=replace(self._best.settings, **{name: value})))
+        """As usual, where that does."""
+        for field in fields(Settings):
+            usual: Any = field.default
+            settings = replace(self._best.settings, **{field.name: usual})
+            self._try(replace(self._best, settings=settings))
 
     def _simplify_operations(self) -> None:
-        for place in range(len(self._best.operations)):
-            for name, value in _plainer(self._best.operations[place]):
-                self._try(self._with(place, name, value))
+        for place, operation in enumerate(self._best.operations):
+            for field in fields(operation):
+                while any(
+                    self._try(self._with(place, field.name, value))
+                    for value in _plainer(getattr(self._best.operations[place], field.name), field)
+                ):
+                    pass
 
     def _with(self, place: int, name: str, value: Any) -> Script:
         operations = list[Operation](self._best.operations)
         operations[place] = replace(operations[place], **{name: value})
-        operations.sort(key=lambda operation: operation.at)
         return replace(self._best, operations=tuple(operations))
 
 
-def _plainer(value: Value) -> Iterator[tuple[str, Any]]:
-    """Plainer values for its fields, the plainest first."""
-    for field in fields(value):
-        given = getattr(value, field.name)
-        if field.default is not MISSING and given != field.default:
-            yield field.name, field.default
-        if type(given) is int and given > 1:
-            yield from ((field.name, smaller) for smaller in (1, given // 2, given - 1))
+def _plainer(given: Any, field: Field[Any]) -> list[Any]:
+    """Plainer values for a field than the given one, the plainest first."""
+    if field.default is MISSING or given == field.default:
+        return []
+    smaller = [given // 2, given - 1] if type(given) is int and given > 1 else []
+    return [field.default, *smaller]
