@@ -448,6 +448,22 @@ def test_waiting_raises_a_request_by_a_class_and_running_does_not() -> None:
     assert list(world.ended) == [1, 2, 3]
 
 
+def test_a_class_gained_by_waiting_takes_nothing_from_a_running_equal() -> None:
+    """Rule 13: otherwise whoever gave way gained a class in turn, and none came to an end."""
+    world = World(limits=make_limits(max_num_seqs=1, max_num_batched_tokens=2, ageing_ns=3))
+    for serial in (1, 2):
+        world.request(serial, words(20 * serial, 12), max_tokens=4)
+
+    for now in range(40):
+        world.now = now
+        world.plan()
+        if world.plans:
+            world.complete()
+
+    assert list(world.ended) == [1, 2]
+    assert world.preemptions == 0
+
+
 def test_after_some_preemptions_a_sequence_resumes_only_where_it_can_stay() -> None:
     """Rule 14: preemptions per request are bounded."""
     world = World(limits=make_limits(max_model_len=60), num_blocks=16)

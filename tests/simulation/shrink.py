@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import MISSING, Field, fields, replace
 from typing import Any, TypeAlias
 
+from stepahead import ConfigError
+
 from .life import Violation, live
 from .script import Operation, Script, Settings
 
@@ -17,11 +19,14 @@ MAX_RUNS = 1_500
 
 
 def violation_of(script: Script) -> str | None:
-    """What is wrong in a script's life, without names and numbers, so that it can be compared."""
+    """What is wrong in a script's life, without names and numbers, so that it can be compared; a
+    script that no engine can be made for has no life."""
     try:
         live(script)
     except Violation as violation:
         return re.sub(r"\br?\d+\b", "N", str(violation))
+    except ConfigError:
+        pass
     return None
 
 
