@@ -56,11 +56,13 @@ class _Draw:
     def settings(self) -> Settings:
         pick = self.rng.choice
         max_num_seqs = pick([1, 2, 4, 8])
+        budget = max(pick([1, 5, 16, 64]), max_num_seqs)
+        threshold = pick([None, None, 3])
         return Settings(
             num_blocks=pick([16, 16, 17, 24, 64]),
             max_num_seqs=max_num_seqs,
-            max_num_batched_tokens=max(pick([1, 5, 16, 64]), max_num_seqs),
-            long_prefill_token_threshold=pick([None, None, 3]),
+            max_num_batched_tokens=budget,
+            long_prefill_token_threshold=threshold if budget >= 3 else None,
             steps_in_flight=pick([1, 2, 2, 3, 4]),
             prefix_caching=pick([True, True, False]),
             watermark=pick([0.0, 0.1]),
