@@ -7,12 +7,14 @@ from .script import (
     BreakDevice,
     Cancel,
     Close,
+    Drain,
     FailRow,
     FailStep,
     KillExecutor,
     Operation,
     Pause,
     Pin,
+    ReloadWeights,
     ResetCache,
     Resume,
     Script,
@@ -118,6 +120,12 @@ class _Draw:
             found.append(Resume(at=at + self.moment(100), hops=rng.randrange(6)))
         for _ in range(rng.choice([0, 0, 1, 3])):
             found.append(ResetCache(at=self.moment(self.span + 100), hops=rng.randrange(6)))
+        if rng.random() < 0.1:
+            timeout = rng.choice([None, 50])
+            found.append(Drain(at=self.moment(self.span), hops=rng.randrange(6), timeout=timeout))
+        for number in range(rng.choice([0, 0, 0, 0, 1, 2])):
+            at, hops = self.moment(self.span + 100), rng.randrange(6)
+            found.append(ReloadWeights(at=at, hops=hops, source=f"weights {number}"))
         if rng.random() < 0.03:
             found.append(Close(at=self.moment(self.span + 100), hops=rng.randrange(6)))
         return found

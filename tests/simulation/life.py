@@ -7,11 +7,12 @@ and every request and every step has had exactly one end.
 
 import asyncio
 from collections import Counter
+from collections.abc import Coroutine
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stepahead import Engine
+from stepahead import Engine, EngineDead
 from stepahead.actors.batching.limits import MAX_FAILED_STEPS, MAX_PREEMPTIONS
 from stepahead.actors.pin import Pin as HeldPin
 from stepahead.actors.virtual_time import run_virtual
@@ -27,12 +28,14 @@ from .script import (
     BreakDevice,
     Cancel,
     Close,
+    Drain,
     FailRow,
     FailStep,
     KillExecutor,
     Operation,
     Pause,
     Pin,
+    ReloadWeights,
     ResetCache,
     Resume,
     Script,
@@ -41,7 +44,8 @@ from .script import (
     family_tokens,
 )
 
-FAULTS = {FailRow, FailStep, BreakDevice}  # that take tokens away
+FAILURES = {FailRow, FailStep, BreakDevice}
+VOIDS = {*FAILURES, ReloadWeights}  # that lose what is in flight
 STEP_S = 0.010  # virtual seconds
 MOST_RUNS = 1 + MAX_PREEMPTIONS + MAX_FAILED_STEPS  # how often one position may be computed
 
@@ -79,6 +83,7 @@ class _Life:
         self.lived = Lived()
         self._callers: dict[str, Caller] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._controls: list[asyncio.Task[None]] = []
         self._pins: dict[str, HeldPin] = {}
         self._kinds = {type(operation) for operation in script.operations}
 
@@ -88,7 +93,7 @@ class _Life:
         loop.set_exception_handler(lambda _, told: self._report(told.get("exception")))
         engine = self._make_engine(record)
         async with engine:
-            self._conservation = Conservation(engine._started, is_reliable=not FAULTS & self._kinds)
+            self._conservation = Conservation(engine._started, is_reliable=not VOIDS & self._kinds)
             main = asyncio.create_task(self._live(engine))
             try:
                 await self._judge(engine, main)
@@ -96,7 +101,7 @@ class _Life:
                 engine._started.journal.fail("simulation", error)
                 raise Violation(str(engine._started.journal.failure)) from error
             finally:
-                for task in (main, *self._tasks.values()):
+                for task in (main, *self._tasks.values(), *self._controls):
                     task.cancel()
 
     def _make_engine(self, record: Path | None) -> Engine:
@@ -147,7 +152,7 @@ class _Life:
                 await asyncio.sleep(0)
             await self._perform(engine, operation)
         await engine.resume()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await asyncio.gather(*self._tasks.values(), *self._controls, return_exceptions=True)
         await settle(engine, steps=self.script.settings.steps_in_flight + 1)
 
     async def _perform(self, engine: Engine, operation: Operation) -> None:
@@ -166,6 +171,10 @@ class _Life:
                 await engine.resume()
             case ResetCache():
                 await engine.reset_prefix_cache()
+            case Drain(timeout=timeout):
+                self._start(self._drain(engine, timeout))
+            case ReloadWeights(source=source):
+                self._start(engine.reload_weights(source))
             case Pin(name=name, ttl=ttl):
                 self._pins[name] = await engine.pin_prefix(
                     family_tokens(operation.family, operation.shared),
@@ -188,6 +197,14 @@ class _Life:
             case _:
                 raise TypeError(f"nobody knows how to perform {operation}")
 
+    def _start(self, control: Coroutine[Any, Any, None]) -> None:
+        self._controls.append(asyncio.create_task(control))
+
+    async def _drain(self, engine: Engine, timeout: int | None) -> None:
+        if await engine.drain(None if timeout is None else timeout / 1e3):
+            assert (await engine.health()).live_requests == 0, "drained, and not empty"
+        await engine.resume()
+
     # At the end
 
     def _check(self, engine: Engine) -> None:
@@ -200,6 +217,7 @@ class _Life:
                 task.result()
             caller.check(self.script, aborted)
             caller.check_hit(callers, self.script)
+        self._check_controls()
         self._check_ends()
         lived, stats = self.lived, engine.stats()
         lived.steps, lived.preemptions = stats.steps_done, stats.preemptions
@@ -220,14 +238,21 @@ class _Life:
         of_steps = failure.kind == "RuntimeError" and BreakDevice in self._kinds
         assert of_launch or of_steps, str(failure)
 
+    def _check_controls(self) -> None:
+        """What an operator asked for was done, unless the engine ended first."""
+        for task in self._controls:
+            error = task.exception()
+            if error is not None and not isinstance(error, EngineDead):
+                raise error
+
     def _check_ends(self) -> None:
         """Faults strike those that they are meant for."""
         ends = Counter(caller.end for caller in self._callers.values())
         if not {KillExecutor, BreakDevice, Close} & self._kinds:
             assert ends[DEAD] == 0, "the engine died"
-        if not FAULTS & self._kinds:
+        if not FAILURES & self._kinds:
             assert ends["error"] == 0, "a request failed on a device that did not"
-        if REFUSED in ends:
+        if REFUSED in ends and Drain not in self._kinds:
             assert len(self._callers) > self.script.settings.max_waiting, "refused without need"
         given_up = {c.submit.name for c in self._callers.values() if c.end == GIVEN_UP}
         cancelled = {o.name for o in self.script.operations if isinstance(o, Cancel)}

@@ -107,6 +107,20 @@ class ResetCache(Operation):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Drain(Operation):
+    """New requests are refused, for some time or until all have ended; then it goes on."""
+
+    timeout: int | None = None  # milliseconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReloadWeights(Operation):
+    """The device loads other weights under whatever runs."""
+
+    source: str = "other weights"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pin(Operation):
     """The first `shared` tokens of a family's prompts stay cached."""
 
