@@ -23,6 +23,7 @@ from .simulation.shrink import shrink
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 SEEDS = 200  # lives in which a fault must show
+SHOWN = 4  # the life that shows a sequence resumed too early
 
 
 def an_aborted_request_stays_in_the_queue(patch: pytest.MonkeyPatch) -> None:
@@ -57,28 +58,28 @@ def placeholders_stay_after_a_preemption(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Ledger, "preempt", forgetful)
 
 
-FAULTS: dict[Plant, int] = {  # and the life in which it is looked for first
-    planted.blocks_are_published_before_a_step_writes_them: 9,
-    planted.blocks_are_free_before_the_step_that_uses_them_is_done: 0,
-    planted.a_late_row_is_applied_to_the_next_owner_of_the_slot: 0,
-    planted.a_sequence_is_resumed_before_its_rows_are_done: 0,
-    planted.every_victim_is_taken_for_one_block: 18,
-    planted.one_token_too_many_is_generated: 0,
-    planted.a_token_that_arrives_after_a_preemption_is_lost: 12,
-    planted.preemptions_have_no_bound: 785,
-    planted.prefixes_are_found_whatever_their_salt: 0,
-    an_aborted_request_stays_in_the_queue: 0,
-    a_prefix_is_given_away_from_its_head: 0,
-    placeholders_stay_after_a_preemption: 0,
-}
+FAULTS: list[Plant] = [
+    planted.blocks_are_published_before_a_step_writes_them,
+    planted.blocks_are_free_before_the_step_that_uses_them_is_done,
+    planted.a_late_row_is_applied_to_the_next_owner_of_the_slot,
+    planted.a_sequence_is_resumed_before_its_rows_are_done,
+    planted.every_victim_is_taken_for_one_block,
+    planted.one_token_too_many_is_generated,
+    planted.a_token_that_arrives_after_a_preemption_is_lost,
+    planted.preemptions_have_no_bound,
+    planted.prefixes_are_found_whatever_their_salt,
+    an_aborted_request_stays_in_the_queue,
+    a_prefix_is_given_away_from_its_head,
+    placeholders_stay_after_a_preemption,
+]
 
 
-def first_violation(first: int) -> tuple[int, Violation]:
-    for seed in range(first, first + SEEDS):
+def assert_a_life_shows_it() -> None:
+    for seed in range(SEEDS):
         try:
             live(draw_script(seed))
-        except Violation as violation:
-            return seed, violation
+        except Violation:
+            return
     raise AssertionError("no life shows the fault")
 
 
@@ -86,18 +87,18 @@ def first_violation(first: int) -> tuple[int, Violation]:
 def test_the_simulation_finds(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
 
-    first_violation(FAULTS[plant])  # asserts
+    assert_a_life_shows_it()
 
 
 def test_a_fault_is_shrunk_and_recorded_and_its_failure_comes_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    recording = tmp_path / "seed-0.recording"
+    recording = tmp_path / f"seed-{SHOWN}.recording"
     with monkeypatch.context() as patch:
         planted.a_sequence_is_resumed_before_its_rows_are_done(patch)
-        said = report_failure(0, tmp_path)
+        said = report_failure(SHOWN, tmp_path)
 
-        assert len(shrink(draw_script(0)).operations) <= 3
+        assert len(shrink(draw_script(SHOWN)).operations) <= 3
         assert "AssertionError: runs beside a former epoch" in said
         assert main(["replay", str(recording)]) == 0
         replayed = capsys.readouterr().out.splitlines()

@@ -151,12 +151,9 @@ class Caller:
         """Rule 14, where nobody overtakes and the device never fails."""
         submits = [operation for operation in script.operations if isinstance(operation, Submit)]
         is_one_class = len({submit.priority for submit in submits}) == 1
-        faults = [
-            o
-            for o in script.operations
-            if isinstance(o, (FailRow, FailStep, BreakDevice, ReloadWeights))
-        ]
-        if is_one_class and script.settings.ageing is None and not faults and self.timings:
+        voids = (FailRow, FailStep, BreakDevice, ReloadWeights)
+        is_calm = not any(isinstance(operation, voids) for operation in script.operations)
+        if is_one_class and is_calm and script.settings.ageing is None and self.timings:
             most = self.timings.preemptions
             assert most <= MAX_PREEMPTIONS, f"{self.submit.name} was preempted {most} times"
 

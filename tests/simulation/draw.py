@@ -28,7 +28,28 @@ STEP = 10  # milliseconds that a step takes (tests/engines.py)
 
 def draw_script(seed: int) -> Script:
     """The script of a seed."""
-    return _Draw(random.Random(seed)).script()
+    rng = random.Random(seed)
+    return _crowded(rng) if rng.random() < 0.1 else _Draw(rng).script()
+
+
+def _crowded(rng: random.Random) -> Script:
+    """Many long answers at once in a pool that holds one of them: they take from each other."""
+    settings = Settings(
+        max_num_seqs=8,
+        steps_in_flight=rng.choice([1, 2, 3, 4]),
+        prefix_caching=rng.choice([True, False]),
+    )
+    submits = [
+        Submit(
+            at=rng.randrange(20),
+            name=f"r{number}",
+            own=rng.randint(1, 12),
+            tail=rng.randrange(1_000),
+            max_tokens=rng.randint(30, 52),
+        )
+        for number in range(8)
+    ]
+    return Script(settings, tuple(submits))
 
 
 class _Draw:
