@@ -19,6 +19,7 @@ from . import test_planted_faults as planted
 from .simulation.draw import draw_script
 from .simulation.life import Violation, live
 from .simulation.report import report_failure
+from .simulation.script import Script, Settings, Submit
 from .simulation.shrink import shrink
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -108,15 +109,15 @@ def test_a_fault_is_shrunk_and_recorded_and_its_failure_comes_again(
     assert main(["replay", str(recording)]) == 1, "without the fault it is another run"
 
 
-def test_a_failure_that_only_the_device_sees_is_in_the_recording_too(
+def test_a_failure_that_only_callers_see_is_in_the_recording_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planted.one_token_too_many_is_generated(monkeypatch)
-    with pytest.raises(Violation, match="heard other tokens"):
-        live(draw_script(0), record=tmp_path / "recording")
+    with pytest.raises(Violation, match="a token after the end"):
+        live(Script(Settings(), (Submit(name="r"),)), record=tmp_path / "recording")
 
     replayed = replay(read_recording(tmp_path / "recording"))
 
     assert replayed.difference is None
     assert replayed.failure is not None
-    assert "heard other tokens" in replayed.failure.text
+    assert "a token after the end" in replayed.failure.text

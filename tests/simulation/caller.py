@@ -96,6 +96,7 @@ class Caller:
         name, answer = self.submit.name, Answer(self.submit, script.settings, oracles_of(script))
         for token_id in self.said:
             assert answer.says(token_id), f"{name} heard other tokens than its own"
+            assert answer.reason is None, f"{name} heard a token after the end"
             answer.push(token_id)
         if self.end in (FinishReason.STOP, FinishReason.LENGTH):
             assert self.end == answer.reason, f"{name} ended by {self.end}, not {answer.reason}"

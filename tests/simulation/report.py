@@ -14,6 +14,8 @@ def report_failure(seed: int, folder: Path) -> str:
     try:
         live(script, record=path)
     except Violation as violation:
-        replay = f"engine-cli replay {path}"
-        return f"{script}\n\n{violation}\n\nrecorded; plan it again with: {replay}"
+        replay = f"recorded; plan it again with: engine-cli replay {path}"
+        if script.settings.drafts:  # they are no messages
+            replay = f"recorded in {path}; replay() wants the script's drafter, too"
+        return f"{script}\n\n{violation}\n\n{replay}"
     raise AssertionError("a script failed while it was shrunk, and does not any more")
