@@ -35,6 +35,7 @@ def draw_script(seed: int) -> Script:
 def _crowded(rng: random.Random) -> Script:
     """Many long answers at once in a pool that holds one of them: they take from each other."""
     settings = Settings(
+        num_host_blocks=rng.choice([None, None, 4, 100]),
         max_num_seqs=8,
         steps_in_flight=rng.choice([1, 2, 3, 4]),
         prefix_caching=rng.choice([True, False]),
@@ -83,6 +84,7 @@ class _Draw:
         threshold = pick([None, None, 3])
         return Settings(
             num_blocks=pick([16, 16, 17, 24, 64]),
+            num_host_blocks=pick([None, None, 4, 100]),
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=budget,
             long_prefill_token_threshold=threshold if budget >= 3 else None,

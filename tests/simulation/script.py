@@ -14,6 +14,7 @@ class Settings:
     """The engine and its oracle."""
 
     num_blocks: int = 16
+    num_host_blocks: int | None = None
     max_model_len: int = 64
     max_num_seqs: int = 4
     max_num_batched_tokens: int = 64
