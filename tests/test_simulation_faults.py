@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from stepahead.actors.batching import planner
 from stepahead.actors.batching.ledger import Ledger
 from stepahead.actors.batching.roster import Roster
 from stepahead.actors.batching.sequence import Sequence
@@ -58,6 +59,10 @@ def placeholders_stay_after_a_preemption(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Ledger, "preempt", forgetful)
 
 
+def preemptions_have_no_bound(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(planner, "MAX_PREEMPTIONS", 10**9)
+
+
 FAULTS: list[Plant] = [
     planted.blocks_are_published_before_a_step_writes_them,
     planted.blocks_are_free_before_the_step_that_uses_them_is_done,
@@ -66,7 +71,7 @@ FAULTS: list[Plant] = [
     planted.every_victim_is_taken_for_one_block,
     planted.one_token_too_many_is_generated,
     planted.a_token_that_arrives_after_a_preemption_is_lost,
-    planted.preemptions_have_no_bound,
+    preemptions_have_no_bound,
     planted.prefixes_are_found_whatever_their_salt,
     an_aborted_request_stays_in_the_queue,
     a_prefix_is_given_away_from_its_head,
