@@ -127,6 +127,7 @@ def _open_device(
     options = DeviceOptions(
         model=str(path),
         dtype=config.dtype,
+        quantization=config.quantization,
         block_size=config.block_size,
         num_blocks=config.num_blocks,
         kv_memory=config.kv_memory,

@@ -10,6 +10,7 @@ from .config_checks import check_agreement, check_whole, is_number
 DEFAULT_MODEL = "smollm2-135m"
 Device = Literal["auto", "cpu", "simulated"]
 DType = Literal["auto", "float32", "bfloat16"]
+Quantization = Literal["auto", "none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +20,8 @@ class EngineConfig:
     model: str | Path = DEFAULT_MODEL  # a GGUF file, a Hugging Face folder, a short name, a hub id
     device: Device = "auto"
     dtype: DType = "auto"  # auto: bfloat16 where the processor multiplies it natively
+    quantization: Quantization = "auto"  # auto: GGUF weights as the file packs them, unless a dtype
+    # is asked for; none: unpacked to the dtype
     block_size: int = 16  # positions per KV block
     num_blocks: int | None = None
     kv_memory: int | None = None  # bytes of KV; used when num_blocks is None
@@ -49,6 +52,7 @@ class EngineConfig:
         for name, choices in (
             ("device", ("auto", "cpu", "simulated")),
             ("dtype", ("auto", "float32", "bfloat16")),
+            ("quantization", ("auto", "none")),
         ):
             if getattr(self, name) not in choices:
                 raise ConfigError(

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeVar, get_args
 
 import click
 
-from ..actors.config import DEFAULT_MODEL, Device, DType, EngineConfig
+from ..actors.config import DEFAULT_MODEL, Device, DType, EngineConfig, Quantization
 from ..messages import SamplingParams
 from .logs import configure_logs
 
@@ -22,6 +22,7 @@ class EngineOptions:
     model: str
     device: str | None
     dtype: str | None
+    quantization: str | None
     max_model_len: int | None
     num_blocks: int | None
     num_host_blocks: int | None
@@ -118,6 +119,11 @@ _ENGINE = (
     ),
     click.option("--device", type=click.Choice(get_args(Device)), help="Where to compute."),
     click.option("--dtype", type=click.Choice(get_args(DType)), help="What to compute in."),
+    click.option(
+        "--quantization",
+        type=click.Choice(get_args(Quantization)),
+        help="auto: a GGUF file's weights as they are; none: unpacked to the dtype.",
+    ),
     *_LIMITS,
     click.option(
         "--record",

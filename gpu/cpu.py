@@ -20,6 +20,7 @@ from ..messages import (
     StepPlan,
     WeightsLoaded,
 )
+from .binding import bind, choose_kv_dtype
 from .choices import auto_dtype
 from .device import DeviceFacts, LoadedAddress, StepAddress
 from .huge_pages import huge_pages
@@ -167,6 +168,7 @@ class _Worker:
                 else:
                     self._answer(item)
         finally:
+            self._runner.close()
             self._runner = None
 
     def _answer(self, launch: _Launch) -> None:
@@ -230,11 +232,12 @@ def open_cpu_device(options: DeviceOptions, post: Post) -> CpuDevice:
 def _load(options: DeviceOptions) -> tuple[StepRunner, DeviceFacts]:
     dtype = choose_dtype(options.dtype)
     model = open_model(resolve_model(options.model), dtype, generic=options.generic)
-    position_bytes = bytes_per_position(model.layers, dtype)
+    kv_dtype = choose_kv_dtype(model, options, dtype)
+    position_bytes = bytes_per_position(model.layers, kv_dtype)
     pool = size_pool(options, context_length=model.context_length, position_bytes=position_bytes)
     host = size_host(options, position_bytes=position_bytes)
     try:
-        paged_kv = partial(PagedKV, model.layers, block_size=options.block_size, dtype=dtype)
+        paged_kv = partial(PagedKV, model.layers, block_size=options.block_size, dtype=kv_dtype)
         kv = paged_kv(num_blocks=pool.num_blocks)
         host_kv = paged_kv(num_blocks=host.num_blocks) if host.num_blocks else None
         tables = SlotTables(options.num_slots, pool.max_model_len, options.block_size)
@@ -247,13 +250,13 @@ def _load(options: DeviceOptions) -> tuple[StepRunner, DeviceFacts]:
     touching.start()
     try:
         with torch.inference_mode(), huge_pages():
-            decoder = model.build(pool.max_model_len)
+            bound = bind(model, pool.max_model_len, kv)
     finally:
         touching.join()
     facts = DeviceFacts(
         model=Path(options.model).name,
         device="cpu",
-        dtype=str(dtype).removeprefix("torch."),
+        dtype="quantised" if kv_dtype != dtype else str(dtype).removeprefix("torch."),
         vocab_size=model.vocab_size,
         max_model_len=pool.max_model_len,
         block_size=options.block_size,
@@ -261,7 +264,7 @@ def _load(options: DeviceOptions) -> tuple[StepRunner, DeviceFacts]:
         eos_token_ids=model.eos_token_ids,
         host=host,
     )
-    return StepRunner(decoder, tables, kv, host_kv), facts
+    return StepRunner(bound, tables, kv, host_kv), facts
 
 
 def choose_dtype(name: str) -> torch.dtype:

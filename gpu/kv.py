@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..messages import Ints
 
-ITEM_BYTES = {torch.float32: 4, torch.bfloat16: 2}
+ITEM_BYTES = {torch.float32: 4, torch.bfloat16: 2, torch.float16: 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,7 @@ class PagedKV:
         dtype: torch.dtype,
     ) -> None:
         self.layers = layers
+        self.dtype = dtype
         self.block_size = block_size
         self.num_blocks = num_blocks
         num_rows = num_blocks * block_size

@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from ..messages import ModelError
+from .binding import bind
 from .device import DeviceFacts
 from .huge_pages import huge_pages
 from .kv import LayerShape
@@ -25,8 +26,8 @@ def load_other_weights(
     model = open_model(source, dtype, generic=options.generic)
     _require_same_shape(runner, facts, model, source)
     with torch.inference_mode(), huge_pages():
-        decoder = model.build(facts.max_model_len)
-    runner.replace_model(decoder)
+        bound = bind(model, facts.max_model_len, runner.kv)
+    runner.replace_model(bound)
     return replace(facts, model=source.name)
 
 

@@ -6,13 +6,11 @@ from torch import Tensor
 
 from ..messages import Copies, RowFailed, RowMasks, StepDone, StepPlan
 from ..messages.arrays import NO_INTS, Ints, Longs, frozen_ints
-from .attention import StepAttention, Workspace
-from .inputs import make_inputs
 from .kv import PagedKV
 from .masks import allowed_tokens
-from .models.opening import Decoder
 from .sampling import SamplingRows, sample
 from .slots import SlotTables
+from .step_model import StepModel
 from .verify import accept, sampled_positions
 
 
@@ -20,17 +18,21 @@ class StepRunner:
     """A model with its slot tables and KV memory. Knows no threads and no queue."""
 
     def __init__(
-        self, model: Decoder, tables: SlotTables, kv: PagedKV, host: PagedKV | None = None
+        self, model: StepModel, tables: SlotTables, kv: PagedKV, host: PagedKV | None = None
     ) -> None:
         self._model = model
         self._tables = tables
         self.kv = kv
         self._host = host  # where blocks may be moved to
-        self._workspace = Workspace()
 
-    def replace_model(self, model: Decoder) -> None:
+    def replace_model(self, model: StepModel) -> None:
         """Run another model of the same shape from now on."""
+        self._model.close()
         self._model = model
+
+    def close(self) -> None:
+        """The last step has run."""
+        self._model.close()
 
     def skip(self, plan: StepPlan) -> None:
         """Take over what a plan changes without running it."""
@@ -46,9 +48,7 @@ class StepRunner:
         self._tables.apply(plan)
         if not len(plan.slots):
             return StepDone(plan.step, NO_INTS)
-        inputs = make_inputs(plan, self._tables)
-        attention = StepAttention(inputs, self.kv, self._workspace)
-        logits = self._model.forward(inputs, attention)
+        logits = self._model.logits(plan, self._tables)
         if not len(logits):
             return StepDone(plan.step, NO_INTS)
         rows, positions = sampled_positions(plan)

@@ -7,8 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stepahead.gpu.attention import StepAttention, Workspace
-from stepahead.gpu.inputs import make_inputs
+from stepahead.gpu.binding import bind
 from stepahead.gpu.kv import PagedKV
 from stepahead.gpu.models.opening import open_model
 from stepahead.gpu.slots import SlotTables
@@ -42,14 +41,21 @@ def paged_logits(
     *,
     generic: bool = False,
     dtype: torch.dtype = torch.float32,
+    kv_dtype: torch.dtype | None = None,
+    block_size: int = BLOCK_SIZE,
 ) -> dict[tuple[int, int], Tensor]:
-    """Logits after the last token of every row, by (sequence, position), with scattered blocks."""
+    """Logits after the last token of every row, by (sequence, position), with scattered blocks.
+
+    Keys and values in float16 make it the native decoder's run.
+    """
     model = open_model(path, dtype, generic=generic)
     longest = max(map(len, sequences))
-    num_blocks = -(-longest // BLOCK_SIZE)
+    num_blocks = -(-longest // block_size)
     scattered = np.random.default_rng(5).permutation(num_blocks * len(sequences))
-    tables = SlotTables(len(sequences), longest, BLOCK_SIZE)
-    kv = PagedKV(model.layers, num_blocks=len(scattered), block_size=BLOCK_SIZE, dtype=dtype)
+    tables = SlotTables(len(sequences), longest, block_size)
+    kv = PagedKV(
+        model.layers, num_blocks=len(scattered), block_size=block_size, dtype=kv_dtype or dtype
+    )
     for keys in (*kv.keys, *kv.values):
         keys.fill_(float("nan"))  # whatever a block held before must not matter
     new_rows = [
@@ -58,16 +64,15 @@ def paged_logits(
     ]
     logits: dict[tuple[int, int], Tensor] = {}
     with torch.inference_mode():
-        decoder = model.build(longest)
-        workspace = Workspace()
+        bound = bind(model, longest, kv)
         for number, rows in enumerate(steps):
             plan = make_plan(number, [(*row, True) for row in rows], new_rows)
             new_rows = []
             tables.apply(plan)
-            inputs = make_inputs(plan, tables)
-            out = decoder.forward(inputs, StepAttention(inputs, kv, workspace))
+            out = bound.logits(plan, tables)
             for row, (slot, start, length) in enumerate(rows):
                 logits[slot, start + length - 1] = out[row].float()
+        bound.close()
     return logits
 
 

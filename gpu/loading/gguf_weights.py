@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from .dequantise import Floats
-from .gguf_file import GgufFile
+from .gguf_file import GgufFile, GgufTensor
 
 _OUTSIDE = {
     "token_embd.weight": "model.embed_tokens.weight",
@@ -50,8 +50,16 @@ class GgufWeights:
     def shape(self, name: str) -> tuple[int, ...]:
         return self._tensors[name].shape
 
+    def tensor(self, name: str) -> GgufTensor:
+        """The tensor as the file packs it."""
+        return self._tensors[name]
+
+    def is_interleaved(self, name: str) -> bool:
+        """Whether the halves of each head of this tensor are interleaved."""
+        return self._interleaved and _ROTATED.search(name) is not None
+
     def read(self, name: str, out: Tensor) -> None:
-        if self._interleaved and _ROTATED.search(name):
+        if self.is_interleaved(name):
             rows = torch.empty_like(out)
             self._copy(name, rows)
             out.copy_(_halves_apart(rows, self._head_dim))

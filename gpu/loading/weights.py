@@ -56,6 +56,11 @@ class Weights:
             begin += size
         return out
 
+    def claim(self, name: str, *shape: int) -> None:
+        """The caller reads this tensor itself. Raises ModelError as `take` does."""
+        self.require(name, *shape)
+        self._left.discard(name)
+
     def require(self, name: str, *shape: int) -> None:
         """Raise ModelError unless the files hold this tensor in this shape.
 

@@ -1,7 +1,7 @@
 """From a model's files to a runnable model: which path fits, and what it needs."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -45,6 +45,7 @@ class OpenModel:
     eos_token_ids: frozenset[int]
     layers: tuple[LayerShape, ...]  # what each layer keeps per position
     build: Callable[[int], Decoder]  # given the longest sequence, bind weights and tables
+    gguf: tuple[ModelConfig, GgufWeights] | None = None  # where they are packed in one
 
 
 def open_model(path: Path, dtype: torch.dtype, *, generic: bool = False) -> OpenModel:
@@ -56,7 +57,9 @@ def open_model(path: Path, dtype: torch.dtype, *, generic: bool = False) -> Open
     if path.is_file():
         file = GgufFile(path)
         config = config_of_gguf(file)
-        return _configured(config, GgufWeights(file, config.head_dim), dtype, generic)
+        source = GgufWeights(file, config.head_dim)
+        model = _configured(config, source, dtype, generic)
+        return model if generic else replace(model, gguf=(config, source))
     fields = read_config(path)
     files = SafetensorsFiles(path)
     if generic or not has_fast_path(fields):

@@ -1,0 +1,110 @@
+"""NativeDecoder: a Llama-like model from a GGUF file, computed by the library.
+
+It reads the same configuration, slot tables and plans as the torch path, and keeps keys and values
+in the same blocks, in float16 and in a layout of its own within a block.
+"""
+
+import ctypes
+import os
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ...messages import StepPlan
+from ..kv import PagedKV
+from ..loading.gguf_weights import GgufWeights
+from ..models.config import ModelConfig
+from ..slots import SlotTables, expand_rows
+from ..verify import sampled_positions
+from .library import Step, load_library
+from .model import bind_model
+from .packing import LANES
+
+KV_DTYPE = torch.float16
+_MOST_QUERIES = 12  # query heads that may share a key head
+_MOST_DIM = 512
+
+
+def why_not(config: ModelConfig, block_size: int) -> str | None:
+    """What of a model the library cannot do; None where it can run it."""
+    if config.hidden_size % 32 or config.intermediate_size % 32:
+        return "its sizes are no multiples of 32"
+    if config.head_dim % 32 or config.head_dim > _MOST_DIM:
+        return f"its heads have {config.head_dim} dimensions"
+    if config.num_heads // config.num_kv_heads > _MOST_QUERIES:
+        return f"more than {_MOST_QUERIES} query heads share a key head"
+    if block_size % LANES:
+        return f"block_size {block_size} is no multiple of {LANES}"
+    return None
+
+
+class NativeDecoder:
+    """Plans to logits. Owns the packed weights and the threads that multiply."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: GgufWeights,
+        kv: PagedKV,
+        max_model_len: int,
+        threads: int,
+    ) -> None:
+        """Raises ModelError where tensors are missing, misshapen or left over."""
+        self._library = load_library()
+        self._vocab_size = config.vocab_size
+        self._model, self._kept = bind_model(config, weights, kv, max_model_len)
+        self._scratch = self._library.stepahead_scratch_new()
+        self._team = self._library.stepahead_team_new(threads)
+        if not self._scratch or not self._team:
+            self.close()
+            raise MemoryError("no memory for the native decoder's threads")
+
+    def logits(self, plan: StepPlan, tables: SlotTables) -> Tensor:
+        """Compute a plan's rows; logits of each place that it samples.  # [num_samples, vocab]"""
+        rows, positions = expand_rows(plan.starts, plan.lengths)
+        tokens = np.ascontiguousarray(tables.tokens[plan.slots[rows], positions])
+        num_blocks = -(-int((plan.starts + plan.lengths).max()) // tables.block_size)
+        blocks = np.ascontiguousarray(tables.block_table[plan.slots, :num_blocks])
+        row_of_token = rows.astype(np.int32)
+        wanted = _wanted(plan)
+        logits = np.empty((len(wanted), self._vocab_size), dtype=np.float32)
+        step = Step(
+            num_tokens=len(tokens),
+            num_wanted=len(wanted),
+            table_width=num_blocks,
+            tokens=tokens.ctypes.data,
+            positions=positions.ctypes.data,
+            rows=row_of_token.ctypes.data,
+            tables=blocks.ctypes.data,
+            wanted=wanted.ctypes.data,
+            logits=logits.ctypes.data,
+        )
+        failed = self._library.stepahead_forward(
+            self._team, self._scratch, ctypes.byref(self._model), ctypes.byref(step)
+        )
+        if failed:
+            raise MemoryError(f"no memory for a step of {len(tokens)} tokens")
+        return torch.from_numpy(logits)
+
+    def close(self) -> None:
+        """Stop the threads and give the memory back. Idempotent."""
+        team, scratch = self._team, self._scratch
+        self._team = self._scratch = None
+        self._library.stepahead_team_free(team)
+        self._library.stepahead_scratch_free(scratch)
+
+
+def default_threads() -> int:
+    """As many as there are processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _wanted(plan: StepPlan) -> NDArray[np.int32]:
+    """Which of the step's tokens are sampled behind."""
+    rows, positions = sampled_positions(plan)
+    first = np.cumsum(plan.lengths) - plan.lengths
+    return (first[rows] + positions - 1 - plan.starts[rows]).astype(np.int32)

@@ -1,0 +1,99 @@
+"""Weights for the native decoder: packed as their file has them, or quantised on the way.
+
+Q4_0, Q4_1 and Q8_0 keep every bit of what the file says. Everything else becomes 8 bits with a
+scale for 32 numbers, which costs about 0.3% of a weight's size.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..loading.dequantise import Q4_0, Q4_1, Q8_0
+from .library import Matrix, load_library
+
+GROUP = 32  # numbers that share a scale
+LANES = 16  # rows of a panel
+_BITS = {Q4_0: 4, Q4_1: 4, Q8_0: 8}
+
+Bytes = NDArray[np.uint8]
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Rows of quantised numbers as ggml packs them."""
+
+    kind: int  # ggml's number of the type
+    rows: int
+    cols: int
+    data: Bytes
+
+
+class Packed:
+    """A matrix in the library's layout; it owns the memory that `matrix` points to."""
+
+    def __init__(self, parts: Sequence[tuple[Blocks, NDArray[np.int32]]]) -> None:
+        """Parts are stacked; each comes with the source row of every packed row. All have the
+        same number of bits and of columns."""
+        bits, cols = _BITS[parts[0][0].kind], parts[0][0].cols
+        rows = sum(len(order) for _, order in parts)
+        groups = cols // GROUP
+        self._quants: Bytes = _aligned(rows * cols * bits // 8)
+        self._scales = np.zeros(rows * groups * 2, dtype=np.uint16)
+        self.bias: Floats | None = None
+        self.num_bytes = self._quants.nbytes + self._scales.nbytes
+        pack = load_library().stepahead_pack
+        begin = 0
+        for blocks, order in parts:
+            assert (_BITS[blocks.kind], blocks.cols) == (bits, cols)
+            quants = self._quants[begin * cols * bits // 8 :]
+            scales = self._scales[begin * groups * 2 :]
+            pack(
+                blocks.kind,
+                len(order),
+                cols,
+                blocks.data.ctypes.data,
+                order.ctypes.data,
+                quants.ctypes.data,
+                scales.ctypes.data,
+            )
+            begin += len(order)
+        self._shape = (rows, cols, bits)
+
+    @property
+    def matrix(self) -> Matrix:
+        bias = None if self.bias is None else self.bias.ctypes.data
+        return Matrix(*self._shape, self._quants.ctypes.data, self._scales.ctypes.data, bias)
+
+
+def in_order(rows: int) -> NDArray[np.int32]:
+    """Rows as they are, and the last one again until a panel is full."""
+    padded = -(-rows // LANES) * LANES
+    return np.minimum(np.arange(padded), rows - 1).astype(np.int32)
+
+
+def halves_apart(rows: int, head_dim: int) -> NDArray[np.int32]:
+    """Per head, rows 0, 2, 4, … come first, then rows 1, 3, 5, …"""
+    heads = np.arange(rows).reshape(-1, head_dim // 2, 2)
+    return heads.transpose(0, 2, 1).reshape(-1).astype(np.int32)
+
+
+def quantised_8(values: Floats) -> Blocks:
+    """Numbers [rows, cols] in 8 bits, with one scale for 32 neighbours (ggml's Q8_0)."""
+    rows, cols = values.shape
+    groups = values.reshape(-1, GROUP)
+    scales = np.abs(groups).max(axis=1) / 127
+    inverse = np.divide(1, scales, out=np.zeros_like(scales), where=scales > 0)
+    data = np.empty((len(groups), 2 + GROUP), dtype=np.uint8)
+    data[:, :2] = scales.astype(np.float16)[:, None].view(np.uint8)
+    data[:, 2:] = np.rint(groups * inverse[:, None]).astype(np.int8).view(np.uint8)
+    return Blocks(Q8_0, rows, cols, data.reshape(-1))
+
+
+def _aligned(size: int) -> Bytes:
+    """Memory that begins at a cache line."""
+    memory = np.empty(size + 63, dtype=np.uint8)
+    begin = -memory.ctypes.data % 64
+    return memory[begin : begin + size]

@@ -1,0 +1,163 @@
+"""The native decoder against torch in float32, on the same quantised weights."""
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from gguf import GGMLQuantizationType as Kind
+from torch import Tensor
+
+from stepahead.gpu.cpu import open_cpu_device
+from stepahead.gpu.native import KV_DTYPE, NoCompiler, compiling, library, prepare
+from stepahead.gpu.options import DeviceOptions
+from stepahead.messages import ModelError
+
+from .device_driver import call_at_once
+from .model_runs import MIXED_STEPS, paged_logits, random_sequences
+from .tiny_models import FAMILIES, VOCAB, make_model, write_gguf
+
+SIZES: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 96, "head_dim": 32}
+BLOCK_SIZE = 16
+
+Logits = dict[tuple[int, int], Tensor]
+
+
+def make_file(folder: Path, kind: Kind, family: str = "llama") -> Path:
+    model_type, changes = FAMILIES[family]
+    return write_gguf(folder / "model.gguf", make_model(model_type, **(changes | SIZES)), kind)
+
+
+def native_logits(path: Path, steps: list[list[tuple[int, int, int]]] = MIXED_STEPS) -> Logits:
+    return paged_logits(
+        path, random_sequences(VOCAB), steps, kv_dtype=KV_DTYPE, block_size=BLOCK_SIZE
+    )
+
+
+def torch_logits(path: Path) -> Logits:
+    return paged_logits(path, random_sequences(VOCAB), MIXED_STEPS)
+
+
+def share_of_scale(logits: Logits, reference: Logits) -> float:
+    """The largest difference, as a share of the largest logit."""
+    scale = max(row.abs().max().item() for row in reference.values())
+    return max((logits[at] - reference[at]).abs().max().item() for at in reference) / scale
+
+
+@pytest.mark.parametrize("kind", [Kind.Q4_0, Kind.Q4_1, Kind.Q8_0])
+def test_weights_are_computed_as_the_file_packs_them(kind: Kind, tmp_path: Path) -> None:
+    path = make_file(tmp_path, kind)
+
+    assert share_of_scale(native_logits(path), torch_logits(path)) < 0.003
+
+
+@pytest.mark.parametrize("kind", [Kind.F16, Kind.Q5_0])
+def test_other_weights_are_kept_in_eight_bits(kind: Kind, tmp_path: Path) -> None:
+    path = make_file(tmp_path, kind)
+
+    assert share_of_scale(native_logits(path), torch_logits(path)) < 0.1
+
+
+@pytest.mark.parametrize(
+    "family", ["llama-tied", "llama-biases", "llama-one-kv-head", "qwen2", "qwen3", "rope-linear"]
+)
+def test_every_family_gives_what_torch_gives(family: str, tmp_path: Path) -> None:
+    path = make_file(tmp_path, Kind.Q8_0, family)
+
+    assert share_of_scale(native_logits(path), torch_logits(path)) < 0.003
+
+
+def test_logits_do_not_depend_on_batch_or_chunks(tmp_path: Path) -> None:
+    path = make_file(tmp_path, Kind.Q4_1)
+    alone = [[(s, start, 1)] for s in range(3) for start in range(32)]
+    whole = [[(0, 0, 32), (1, 0, 32), (2, 0, 32)]]
+
+    one_by_one = native_logits(path, alone)
+
+    for together in (native_logits(path), native_logits(path, whole)):
+        assert all(torch.equal(row, one_by_one[at]) for at, row in together.items())
+
+
+def test_a_build_for_any_processor_gives_nearly_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_file(tmp_path, Kind.Q4_1)
+    tuned = native_logits(path)
+    flags = tuple(flag for flag in compiling.FLAGS if flag != "-march=native")
+    monkeypatch.setattr(compiling, "FLAGS", flags)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    library.load_library.cache_clear()
+
+    plain = native_logits(path)
+
+    assert isinstance(prepare(), ctypes.CDLL)
+    library.load_library.cache_clear()
+    assert share_of_scale(plain, tuned) < 2e-3
+
+
+def open_facts(path: Path, **options: Any) -> tuple[str, int]:
+    """What the device computes in, and the context it gives."""
+    device = open_cpu_device(DeviceOptions(model=str(path), num_blocks=8, **options), call_at_once)
+    try:
+        return device.facts.dtype, device.facts.max_model_len
+    finally:
+        device.close()
+
+
+def test_gguf_weights_run_as_they_are_unless_something_else_is_asked_for(tmp_path: Path) -> None:
+    path = make_file(tmp_path, Kind.Q4_1)
+
+    assert open_facts(path)[0] == "quantised"
+    assert open_facts(path, quantization="none")[0] != "quantised"
+    assert open_facts(path, dtype="float32")[0] == "float32"
+    assert open_facts(path, block_size=4)[0] != "quantised"
+
+
+def test_without_a_compiler_torch_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = make_file(tmp_path, Kind.Q4_1)
+    monkeypatch.setenv("CC", "/no/such/compiler")
+    library.load_library.cache_clear()
+
+    try:
+        assert open_facts(path)[0] != "quantised"
+    finally:
+        library.load_library.cache_clear()
+
+
+def test_a_compiler_that_fails_is_quoted_and_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "broken.c"
+    source.write_text("this is not C\n")
+    monkeypatch.setattr(compiling, "SOURCE", source)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    with pytest.raises(NoCompiler, match="error"):
+        compiling.compiled_library()
+
+    assert list(compiling.cache_folder().iterdir()) == []
+
+
+def test_a_library_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    source = tmp_path / "small.c"
+    source.write_text("int one(void) { return 1; }\n")
+    monkeypatch.setattr(compiling, "SOURCE", source)
+    first = compiling.compiled_library()
+    made = first.stat().st_mtime_ns
+
+    assert compiling.compiled_library() == first
+    assert first.stat().st_mtime_ns == made
+    source.write_text("int one(void) { return 2; }\n")
+    assert compiling.compiled_library() != first
+
+
+def test_a_file_that_lacks_a_tensor_is_refused_by_its_name(tmp_path: Path) -> None:
+    model = make_model("llama", **SIZES)
+    path = write_gguf(tmp_path / "model.gguf", model, Kind.Q8_0)
+    data = path.read_bytes().replace(b"blk.1.ffn_up.weight", b"blk.1.ffn_xx.weight")
+    path.write_bytes(data)
+
+    with pytest.raises(ModelError, match=r"layers\.1\.mlp\.up_proj"):
+        open_facts(path)
