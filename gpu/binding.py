@@ -7,7 +7,9 @@ import torch
 from ..messages import ModelError
 from .kv import PagedKV
 from .models.opening import OpenModel
-from .native import KV_DTYPE, NativeDecoder, NoCompiler, default_threads, prepare, why_not
+from .native.compiling import NoCompiler
+from .native.decoder import KV_DTYPE, NativeDecoder, default_threads, why_not
+from .native.library import load_library
 from .options import DeviceOptions
 from .step_model import StepModel, TorchModel
 
@@ -37,7 +39,7 @@ def why_not_native(model: OpenModel, options: DeviceOptions) -> str | None:
     if reason is not None:
         return reason
     try:
-        is_fast = prepare().stepahead_has_vnni()
+        is_fast = load_library().stepahead_has_vnni()
     except NoCompiler as error:
         return str(error)
     return None if is_fast else "the processor has no AVX-512 VNNI"

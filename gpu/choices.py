@@ -26,6 +26,15 @@ def auto_dtype(processor: Processor) -> Choice:
     return Choice("dtype", "float32", "the processor does not multiply bfloat16")
 
 
-def auto_choices(processor: Processor) -> tuple[Choice, ...]:
-    """Everything that `auto` decides by the processor."""
-    return (auto_dtype(processor),)
+def auto_quantization(processor: Processor, *, has_compiler: bool) -> Choice:
+    """GGUF weights as they are packed, where the native decoder can be compiled and is fast."""
+    if "avx512_vnni" not in processor.features:
+        return Choice("quantization", "none", "the processor has no AVX-512 VNNI")
+    if not has_compiler:
+        return Choice("quantization", "none", "there is no C compiler for the native decoder")
+    return Choice("quantization", "as packed", "GGUF weights run natively (AVX-512 VNNI)")
+
+
+def auto_choices(processor: Processor, *, has_compiler: bool) -> tuple[Choice, ...]:
+    """Everything that `auto` decides by the machine."""
+    return auto_dtype(processor), auto_quantization(processor, has_compiler=has_compiler)

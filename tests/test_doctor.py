@@ -155,7 +155,14 @@ def test_a_machine_that_runs_engines_is_told_so_on_one_screen() -> None:
     assert lines[-1] == "an engine can run here"
     assert len(lines) <= 24
     names = [line.split()[0] for line in lines]
-    assert names[:5] == ["engine", "libraries", "torch", "processor", "dtype"]
+    assert names[:6] == [
+        "engine",
+        "libraries",
+        "torch",
+        "processor",
+        "dtype",
+        "quantization",
+    ]
 
 
 def test_the_report_is_one_json_object_for_programs() -> None:

@@ -10,7 +10,9 @@ from gguf import GGMLQuantizationType as Kind
 from torch import Tensor
 
 from stepahead.gpu.cpu import open_cpu_device
-from stepahead.gpu.native import KV_DTYPE, NoCompiler, compiling, library, prepare
+from stepahead.gpu.native import compiling, library
+from stepahead.gpu.native.compiling import NoCompiler
+from stepahead.gpu.native.decoder import KV_DTYPE
 from stepahead.gpu.options import DeviceOptions
 from stepahead.messages import ModelError
 
@@ -91,7 +93,7 @@ def test_a_build_for_any_processor_gives_nearly_the_same(
 
     plain = native_logits(path)
 
-    assert isinstance(prepare(), ctypes.CDLL)
+    assert isinstance(library.load_library(), ctypes.CDLL)
     library.load_library.cache_clear()
     assert share_of_scale(plain, tuned) < 2e-3
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from ...gpu.choices import auto_choices
 from ...gpu.loading.resolve import known_models, resolve_model
 from ...gpu.memory import free_memory
+from ...gpu.native.compiling import find_compiler
 from ...gpu.processor import Processor
 from ...messages import ModelError
 from .finding import Finding
@@ -25,7 +26,7 @@ def processor(found: Processor) -> Finding:
 
 def choices(found: Processor) -> Iterator[Finding]:
     """What `auto` picks here, and why."""
-    for choice in auto_choices(found):
+    for choice in auto_choices(found, has_compiler=find_compiler() is not None):
         values = {"auto": choice.value, "why": choice.why}
         yield Finding(choice.option, f"auto is {choice.value}: {choice.why}", values)
 

@@ -58,7 +58,8 @@ def compiler(environment: Mapping[str, str]) -> Finding:
     found = next(filter(None, map(shutil.which, [named] if named else _COMPILERS)), None)
     if found is None:
         looked_for = named or ", ".join(_COMPILERS)
-        return Finding("compiler", f"none found ({looked_for}), and none is needed", {"path": None})
+        text = f"none found ({looked_for}): quantised weights are unpacked, which is slower"
+        return Finding("compiler", text, {"path": None})
     about = _first_line([found, "--version"])
     return Finding("compiler", f"{found}, {about}", {"path": found, "version": about})
 
