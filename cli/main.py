@@ -12,13 +12,11 @@ from importlib import import_module
 import click
 
 from .. import __version__
-from ..gpu.preload import preload_torch
 from .mistake import INTERRUPTED, Interrupted
 from .output import ReaderGone, drop_stdout
 from .standard_streams import open_closed_streams
 
 DONE, FAULT, MISTAKE = 0, 1, 2
-_COMPUTING = ("chat", "generate")
 
 _COMMANDS = ("chat", "generate", "bench", "simulate", "replay", "models", "doctor")
 
@@ -50,8 +48,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
     open_closed_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if _is_about_to_compute(words):
-        preload_torch()
     try:
         code = engine_cli.main(args=words, prog_name="engine-cli", standalone_mode=False)
         sys.stdout.flush()
@@ -71,12 +67,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         return _report(error)
     return code if isinstance(code, int) else DONE
-
-
-def _is_about_to_compute(words: Sequence[str]) -> bool:
-    """Whether torch will be wanted, as far as can be told before anything else is imported."""
-    others = {"-h", "--help", "simulated", "--device=simulated"}
-    return bool(words) and words[0] in _COMPUTING and others.isdisjoint(words)
 
 
 def _report(error: Exception) -> int:
