@@ -86,31 +86,44 @@ def test_the_device_computes_in_what_the_doctor_says() -> None:
     assert str(choose_dtype("auto")) == f"torch.{said.values['auto']}"
 
 
-def test_a_cache_folder_is_where_the_user_wants_it(tmp_path: Path) -> None:
-    found = machine.cache({"XDG_CACHE_HOME": str(tmp_path / "new" / "cache")})
+def test_a_cache_folder_is_where_the_user_wants_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "new" / "cache"))
 
-    assert found.values["path"] == str(tmp_path / "new" / "cache" / "stepahead")
+    found = machine.cache()
+
+    assert found.values["path"] == str(tmp_path / "new" / "cache" / "stepahead" / "native")
     assert found.remedy is None
     assert list(tmp_path.iterdir()) == []  # looking makes nothing
 
 
-def test_a_cache_folder_in_a_file_cannot_be_written(tmp_path: Path) -> None:
+def test_a_cache_folder_in_a_file_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
 
-    found = machine.cache({"XDG_CACHE_HOME": str(tmp_path / "file")})
+    found = machine.cache()
 
     assert found.remedy is not None
     assert str(tmp_path / "file") in found.remedy
     assert not found.is_fatal
 
 
-def test_a_compiler_is_what_cc_names(tmp_path: Path) -> None:
+def test_a_compiler_is_what_cc_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = tmp_path / "mycc"
     compiler.write_text("#!/bin/sh\necho mycc 1.0\n")
     compiler.chmod(0o755)
 
-    assert software.compiler({"CC": str(compiler)}).text == f"{compiler}, mycc 1.0"
-    assert software.compiler({"CC": "/no/such/cc"}).values["path"] is None
+    monkeypatch.setenv("CC", str(compiler))
+    assert software.compiler().text == f"{compiler}, mycc 1.0"
+
+    monkeypatch.setenv("CC", "/no/such/cc")
+    found = software.compiler()
+    assert found.values["path"] is None
+    assert not found.is_fatal
+    assert found.remedy is not None
 
 
 def test_a_hub_id_is_not_looked_for() -> None:

@@ -45,8 +45,8 @@ def examine(model: str) -> list[Finding]:
         *machine.choices(processor),
         machine.memory(path),
         model_found,
-        software.compiler(os.environ),
-        machine.cache(os.environ),
+        software.compiler(),
+        machine.cache(),
         software.terminal(os.environ),
     ]
 

@@ -1,13 +1,13 @@
 """Findings about the machine, and what `auto` makes of it."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from ...gpu.choices import auto_choices
 from ...gpu.loading.resolve import known_models, resolve_model
 from ...gpu.memory import free_memory
-from ...gpu.native.compiling import find_compiler
+from ...gpu.native.compiling import cache_folder, find_compiler
 from ...gpu.processor import Processor
 from ...messages import ModelError
 from .finding import Finding
@@ -73,29 +73,19 @@ def _check_file(path: Path) -> None:
     config_of_gguf(GgufFile(path))
 
 
-def cache(environment: Mapping[str, str]) -> Finding:
-    """Whether the folder can be written in which compiled code would be kept."""
-    folder = cache_folder(environment)
-    if folder is None:
-        return Finding(
-            "cache", "none: there is no home folder", {"path": None}, "set XDG_CACHE_HOME"
-        )
+def cache() -> Finding:
+    """Whether the folder can be written in which the compiled native decoder is kept."""
+    try:
+        folder = cache_folder()
+    except RuntimeError:
+        none = {"path": None}
+        return Finding("cache", "there is no home folder", none, "set XDG_CACHE_HOME")
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     values = {"path": str(folder)}
     if existing.is_dir() and os.access(existing, os.W_OK | os.X_OK):
         return Finding("cache", str(folder), values)
     remedy = f"make {existing} a folder that can be written, or set XDG_CACHE_HOME"
     return Finding("cache", f"{folder} cannot be written", values, remedy)
-
-
-def cache_folder(environment: Mapping[str, str]) -> Path | None:
-    """Where this user's programs keep what can be made again."""
-    named = environment.get("XDG_CACHE_HOME", "")
-    try:
-        base = Path(named) if named.startswith("/") else Path.home() / ".cache"
-    except RuntimeError:
-        return None
-    return base / "stepahead"
 
 
 def _size(path: Path | None) -> int:

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 
 from ... import __version__
+from ...gpu.native.compiling import COMPILERS, find_compiler
 from .finding import Finding
 
 _LIBRARIES = ("torch", "numpy", "tokenizers", "transformers", "safetensors")
-_COMPILERS = ("cc", "gcc", "clang")
 
 
 def engine() -> Finding:
@@ -52,14 +52,13 @@ def torch() -> Finding:
     return Finding("torch", f"{threads}, {values['capability']}, {onednn}", values)
 
 
-def compiler(environment: Mapping[str, str]) -> Finding:
-    """What CC names, or the first of the usual ones."""
-    named = environment.get("CC")
-    found = next(filter(None, map(shutil.which, [named] if named else _COMPILERS)), None)
+def compiler() -> Finding:
+    """What compiles the native decoder, at its first use."""
+    found = find_compiler()
     if found is None:
-        looked_for = named or ", ".join(_COMPILERS)
-        text = f"none found ({looked_for}): quantised weights are unpacked, which is slower"
-        return Finding("compiler", text, {"path": None})
+        text = f"none found ({', '.join(COMPILERS)}, or what CC names)"
+        remedy = "install one, as gcc: without it quantised weights are unpacked, which is slower"
+        return Finding("compiler", text, {"path": None}, remedy)
     about = _first_line([found, "--version"])
     return Finding("compiler", f"{found}, {about}", {"path": found, "version": about})
 
