@@ -34,8 +34,8 @@ from ..messages import (
 )
 from .cache import BlockCache
 from .cuts import plan_cuts
-from .free import DueBlocks
 from .host import HostTier
+from .tables import BlockTables
 from .tails import Tails
 
 
@@ -62,10 +62,9 @@ class BlockPool:
         self._done = 0
         self._cache = BlockCache(num_blocks, block_size)
         self._free = self._cache.free
-        self._due = DueBlocks()
-        self._refs = [0] * num_blocks
-        self._fences = [0] * num_blocks  # the last step known to mention the block
-        self._tables: list[list[int]] = [[] for _ in range(num_slots)]
+        self._holders = BlockTables(num_blocks, num_slots)
+        self._tables, self._refs = self._holders.tables, self._holders.refs
+        self._due = self._holders.due
         self._all_full = seal(np.full(num_slots, Grant.FULL, dtype=np.int32))  # lent in answers
         self._roots = [b""] * num_slots  # what stands before the first block of each table
         self.host = host
@@ -81,7 +80,7 @@ class BlockPool:
         if total > len(self._free):
             return self._reserve_scarce(ask)
         tables, slots = self._tables, ask.slots.tolist()
-        blocks = self._take(total)
+        blocks = self._holders.hold(self._cache.take(total))
         if total == len(slots):  # one block for each
             for slot, block in zip(slots, blocks, strict=True):
                 tables[slot].append(block)
@@ -155,10 +154,11 @@ class BlockPool:
             return self._admitted(outcome, tails)
         # Before anything is evicted for this very sequence:
         account = self._cache.account(ask.root, ask.token_ids, match)
-        self._drop(table, len(table) - len(spare), ask.done)
+        self._holders.drop(table, len(table) - len(spare), ask.done)
         self._settle(ask.done)
         for block in found:
-            self._refer(block)
+            if not self._holders.refer(block):
+                self._free.take(block)
         table += found
         self._roots[ask.slot] = ask.root
         start = num_there * self.block_size if found else ask.held_tokens
@@ -302,7 +302,7 @@ class BlockPool:
     @property
     def referred(self) -> set[int]:
         """The blocks that sequences refer to."""
-        return {block for table in self._tables for block in table}
+        return self._holders.referred
 
     def table(self, slot: int) -> tuple[int, ...]:
         return tuple(self._tables[slot])
@@ -318,25 +318,13 @@ class BlockPool:
         if self._due:
             self._cache.give_back(self._due.pop_until(done))
 
-    def _take(self, count: int) -> list[int]:
-        """Free blocks, in use from now on."""
-        blocks, refs = self._cache.take(count), self._refs
-        for block in blocks:
-            refs[block] = 1
-        return blocks
-
     def _append(self, slot: int, count: int) -> list[int]:
-        blocks = self._take(count)
+        blocks = self._holders.hold(self._cache.take(count))
         self._tables[slot] += blocks
         return blocks
 
-    def _refer(self, block: int) -> None:
-        if self._refs[block] == 0:
-            (self._due if block in self._due else self._free).take(block)
-        self._refs[block] += 1
-
     def _release(self, slot: int, fence: int) -> None:
-        self._drop(self._tables[slot], 0, fence)
+        self._holders.drop(self._tables[slot], 0, fence)
         if self.host is not None:
             self.host.release(slot, fence)
 
@@ -350,17 +338,8 @@ class BlockPool:
                 num_alone = sum(self._refs[block] == 1 for block in lost)
                 hosts = self.host.save(slot, kept, lost, num_alone, fence)
                 fence = tails.save(slot, lost[: len(hosts)], hosts)
-            self._drop(table, kept, fence)
+            self._holders.drop(table, kept, fence)
         self._settle(self._done)
-
-    def _drop(self, table: list[int], kept: int, fence: int) -> None:
-        """In reverse, so that of one prefix the tail is reused before the head."""
-        for block in reversed(table[kept:]):
-            self._fences[block] = max(self._fences[block], fence)
-            self._refs[block] -= 1
-            if self._refs[block] == 0:
-                self._due.add(block, self._fences[block])
-        del table[kept:]
 
     # Decisions
 
@@ -395,13 +374,8 @@ class BlockPool:
 
     def check(self) -> None:
         """Assert that every block is in exactly one place and every count is right."""
-        refs = [0] * self.num_blocks
-        for table in self._tables:
-            assert len(set(table)) == len(table), "a slot refers to a block twice"
-            for block in table:
-                refs[block] += 1
-        assert refs == self._refs, "reference counts differ from the block tables"
-        held = [block for block in range(self.num_blocks) if refs[block]]
+        self._holders.check(self._done)
+        held = [block for block in range(self.num_blocks) if self._refs[block]]
         free = self._free
         places: list[Iterable[int]] = [free.blank, free.cached, free.pinned, self._due, held]
         everywhere = sorted(block for place in places for block in place)
@@ -409,4 +383,3 @@ class BlockPool:
         self._cache.check()
         if self.host is not None:
             self.host.check(self._tables)
-        assert all(self._fences[block] > self._done for block in self._due), "a due block is free"

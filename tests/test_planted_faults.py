@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-import stepahead.actors.batching.planner as planner_module
+import stepahead.actors.batching.admission as admission_module
 from stepahead.actors.batching import Batcher
+from stepahead.actors.batching.admission import Admission
 from stepahead.actors.batching.block_client import BlockClient
 from stepahead.actors.batching.draft import Rows, StepDraft
+from stepahead.actors.batching.failures import Failures
 from stepahead.actors.batching.ledger import Ledger
-from stepahead.actors.batching.planner import Planner
 from stepahead.actors.batching.publishing import Publisher
 from stepahead.actors.batching.roster import Roster
 from stepahead.actors.batching.sequence import Sequence
@@ -82,12 +83,12 @@ def a_late_row_is_applied_to_the_next_owner_of_the_slot(patch: pytest.MonkeyPatc
 
 @fault
 def a_sequence_is_resumed_before_its_rows_are_done(patch: pytest.MonkeyPatch) -> None:
-    slot_for = Planner._slot_for
+    slot_for = Admission._slot_for
 
-    def hasty(self: Planner, draft: StepDraft, sequence: Sequence) -> int | None:
+    def hasty(self: Admission, draft: StepDraft, sequence: Sequence) -> int | None:
         return slot_for(self, draft, sequence) if sequence.slot is None else sequence.slot
 
-    patch.setattr(Planner, "_slot_for", hasty)
+    patch.setattr(Admission, "_slot_for", hasty)
 
 
 @fault
@@ -131,13 +132,15 @@ def a_preempted_sequence_that_ends_keeps_its_slot(patch: pytest.MonkeyPatch) -> 
 
 @fault
 def a_sequence_starts_one_position_after_what_was_found(patch: pytest.MonkeyPatch) -> None:
-    first_row = Planner._first_row
+    first_row = Admission._first_row
 
-    def late(self: Planner, slot: int, num_confirmed: int, cached_tokens: int, chunk: int) -> Rows:
+    def late(
+        self: Admission, slot: int, num_confirmed: int, cached_tokens: int, chunk: int
+    ) -> Rows:
         skipped = 1 if num_confirmed - cached_tokens > 1 else 0
         return first_row(self, slot, num_confirmed, cached_tokens + skipped, chunk)
 
-    patch.setattr(Planner, "_first_row", late)
+    patch.setattr(Admission, "_first_row", late)
 
 
 @fault
@@ -319,13 +322,13 @@ def what_was_saved_starts_a_block_early(patch: pytest.MonkeyPatch) -> None:
 
 @shows_late(68)
 def what_is_held_outlives_the_step_that_was_to_write_it(patch: pytest.MonkeyPatch) -> None:
-    drop = Batcher._drop
+    drop = Failures.drop
 
-    def keep(self: Batcher, sequence: Sequence) -> None:
+    def keep(self: Failures, sequence: Sequence) -> None:
         if self._roster.is_running(sequence):
             drop(self, sequence)
 
-    patch.setattr(Batcher, "_drop", keep)
+    patch.setattr(Failures, "drop", keep)
 
 
 def live_many_lives(first: int) -> None:
@@ -349,7 +352,7 @@ def live_under_pressure() -> None:
 def test_lives_under_pressure_find_that_preemptions_have_no_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(planner_module, "MAX_PREEMPTIONS", 10**9)
+    monkeypatch.setattr(admission_module, "MAX_PREEMPTIONS", 10**9)
 
     with pytest.raises(AssertionError):
         live_under_pressure()

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from stepahead import ConfigError, Engine, EngineDead, SamplingParams
+from stepahead.actors.batching.admission import Admission
 from stepahead.actors.batching.ledger import Ledger
-from stepahead.actors.batching.planner import Planner
 from stepahead.actors.journal import Envelope, Turn
 from stepahead.actors.recording import Recording, read_recording, replay
 from stepahead.actors.recording.format import MAGIC, VERSION
@@ -322,7 +322,7 @@ def test_cores_that_did_not_hear_the_same_say_something_else(
 def test_cores_that_decide_differently_differ(
     recorded: tuple[Path, Heard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Planner, "_first_chunk", lambda *_: 1)
+    monkeypatch.setattr(Admission, "_first_chunk", lambda *_: 1)
 
     assert replay(read_recording(recorded[0])).difference is not None
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from stepahead.actors.batching.planner import Planner
+from stepahead.actors.batching.admission import Admission
 from stepahead.cli.main import main
 
 
@@ -40,7 +40,7 @@ def test_an_identical_replay_is_one_line_and_exit_code_0(
 def test_a_different_replay_shows_the_first_difference_and_exit_code_1(
     recording: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Planner, "_first_chunk", lambda *_: 5)
+    monkeypatch.setattr(Admission, "_first_chunk", lambda *_: 5)
 
     assert main(["replay", str(recording)]) == 1
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from stepahead.actors.batching import planner
+from stepahead.actors.batching import admission
 from stepahead.actors.batching.ledger import Ledger
 from stepahead.actors.batching.roster import Roster
 from stepahead.actors.batching.sequence import Sequence
 from stepahead.actors.recording import read_recording, replay
 from stepahead.cli.main import main
-from stepahead.kvpool import BlockPool
+from stepahead.kvpool.tables import BlockTables
 
 from . import test_planted_faults as planted
 from .simulation.draw import draw_script
@@ -39,13 +39,13 @@ def an_aborted_request_stays_in_the_queue(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_prefix_is_given_away_from_its_head(patch: pytest.MonkeyPatch) -> None:
-    drop = BlockPool._drop
+    drop = BlockTables.drop
 
-    def forwards(self: BlockPool, table: list[int], kept: int, fence: int) -> None:
+    def forwards(self: BlockTables, table: list[int], kept: int, fence: int) -> None:
         table[kept:] = table[kept:][::-1]
         drop(self, table, kept, fence)
 
-    patch.setattr(BlockPool, "_drop", forwards)
+    patch.setattr(BlockTables, "drop", forwards)
 
 
 def placeholders_stay_after_a_preemption(patch: pytest.MonkeyPatch) -> None:
@@ -60,7 +60,7 @@ def placeholders_stay_after_a_preemption(patch: pytest.MonkeyPatch) -> None:
 
 
 def preemptions_have_no_bound(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(planner, "MAX_PREEMPTIONS", 10**9)
+    patch.setattr(admission, "MAX_PREEMPTIONS", 10**9)
 
 
 FAULTS: list[Plant] = [

@@ -5,8 +5,6 @@ is confirmed or being sampled, within the token budget, the context and the bloc
 numbers are those of docs/rules.md.
 """
 
-import heapq
-
 from ...messages import (
     Ended,
     FinishReason,
@@ -14,8 +12,6 @@ from ...messages import (
     GrammarReady,
     Ints,
     Longs,
-    Preempted,
-    RowFailed,
     SampleRows,
     StepDone,
     StepFailed,
@@ -24,9 +20,11 @@ from ...messages import (
     frozen_longs,
 )
 from .block_client import BlockClient, PoolPort
+from .failures import Failures
 from .grammar import Grammars
 from .ledger import Ledger
-from .limits import MAX_FAILED_STEPS, BatchLimits
+from .limits import BatchLimits
+from .parts import Parts
 from .planner import Planner
 from .prefix_age import PrefixAge
 from .publishing import Publisher
@@ -36,6 +34,7 @@ from .sequence import Sequence
 from .speculation import Drafter, Speculation, confirm_drafted
 from .steps import StepsInFlight
 from .structured import StructuredRows
+from .timers import Ageing, Deadlines
 from .victims import Victims
 from .weights import WeightReset
 
@@ -57,17 +56,13 @@ class Batcher:
         self._roster = Roster(self._ledger)
         self._report = Report()
         self._limits = limits
-        self._deadlines: list[tuple[int, int]] = []  # a heap of (time, serial), lazily purged
-        self._ages: list[tuple[int, int]] = []  # a heap of (when to gain a class, serial)
+        self._deadlines = Deadlines(self._roster)
+        self._ageing = Ageing(limits.ageing_ns, self._roster)
         self.is_paused = False
-        self._doomed = 0  # steps up to this one were in flight when one of them failed
         victims = Victims(self._ledger, self._roster)
+        has_host_memory = limits.num_host_blocks > 0
         self._blocks = BlockClient(
-            pool,
-            self.steps,
-            self._ledger,
-            victims,
-            has_host_memory=limits.num_host_blocks > 0,
+            pool, self.steps, self._ledger, victims, has_host_memory=has_host_memory
         )
         ttl_ns = limits.prefix_ttl_ns
         self._prefix_age = None if ttl_ns is None else PrefixAge(ttl_ns, self._blocks)
@@ -78,33 +73,30 @@ class Batcher:
         self._structured = StructuredRows(
             self._ledger, self.steps, grammars, may_hold=limits.holds_sampling
         )
-        self._planner = Planner(
-            limits,
-            self._ledger,
-            self._roster,
-            self._blocks,
-            self._publisher,
-            victims,
-            Speculation(drafter, limits, self._ledger, self._roster, self._blocks, self._publisher)
-            if drafter is not None
-            else None,
-            self._structured,
+        parts = Parts(
+            limits=limits,
+            ledger=self._ledger,
+            roster=self._roster,
+            blocks=self._blocks,
+            publisher=self._publisher,
+            victims=victims,
+            structured=self._structured,
             steps=self.steps,
             report=self._report,
         )
+        speculation = None if drafter is None else Speculation(drafter, parts)
+        self._planner = Planner(parts, speculation)
+        self._failures = Failures(parts, self._end)
 
     # Requests
 
     def add(self, request: Generate, now_ns: int) -> None:
         """A new request waits."""
-        if self._limits.ageing_ns is not None:
-            heapq.heappush(self._ages, (now_ns + self._limits.ageing_ns, request.serial))
         is_drafted = self._drafter is not None and request.grammar is None
         most_drafts = self._drafter.most(request) if self._drafter and is_drafted else 0
         self._roster.add(Sequence(request, request.prompt, most_drafts))
-        for time_ns in (request.deadline_ns, request.queue_deadline_ns):
-            if time_ns is not None:
-                heapq.heappush(self._deadlines, (time_ns, request.serial))
+        self._deadlines.add(request)
+        self._ageing.add(request.serial, now_ns)
 
     def grammar_ready(self, ready: GrammarReady) -> None:
         """A waiting request's grammar was compiled; an unknown or ended serial is a no-op."""
@@ -122,19 +114,15 @@ class Batcher:
 
     def expire(self, now_ns: int) -> None:
         """End what has passed its deadline, or waited longer than its queue timeout (rule 25)."""
-        while self._deadlines and self._deadlines[0][0] <= now_ns:
-            _, serial = heapq.heappop(self._deadlines)
-            sequence = self._roster.get(serial)
-            if sequence is not None and sequence.is_expired(now_ns):
-                self._end(serial, FinishReason.TIMEOUT)
+        for serial in self._deadlines.take_expired(now_ns):
+            self._end(serial, FinishReason.TIMEOUT)
 
     @property
     def next_deadline_ns(self) -> int | None:
         """When a turn is due though nothing arrives."""
-        while self._deadlines and self._deadlines[0][1] not in self._roster:
-            heapq.heappop(self._deadlines)
-        if self._deadlines:
-            return self._deadlines[0][0]
+        next_ns = self._deadlines.next_ns
+        if next_ns is not None:
+            return next_ns
         return self._prefix_age.due_ns if self._prefix_age and self.is_idle else None
 
     # Steps
@@ -152,7 +140,7 @@ class Batcher:
         self._blocks.tell()
         if self.steps.is_full or self.is_paused or self.weights.is_awaited:
             return None
-        self._age(now_ns)
+        self._ageing.pass_time(now_ns)
         plan = self._planner.plan(now_ns)
         if plan is not None:
             self.steps.post(plan, self._ledger.changes)
@@ -165,7 +153,7 @@ class Batcher:
             self._blocks.unpublish()  # before the step counts as done
         plan, changes = self.steps.take_oldest(result.step)
         if result.failed:
-            self._fail_rows(plan, result.failed)
+            self._failures.fail_rows(plan, result.failed)
         if plan.drafts is None:
             is_current = changes == ledger.changes
             slots, token_ids, lengths = ledger.confirm(
@@ -207,80 +195,15 @@ class Batcher:
         return self._structured.take_due()
 
     def fail(self, result: StepFailed) -> bool:
-        """A step gave nothing: all sequences in flight start again, or fail when it happens too
-        often; who waits already loses what it holds. What steps in flight after it still bring
-        does not count (rule 18).
-
-        False says that it failed only because of an earlier one.
-        """
+        """A step gave nothing (rule 18). False says that it failed only because of an earlier
+        one, whose failure dealt with its sequences."""
         self._blocks.unpublish()
         plan, _ = self.steps.take_oldest(result.step)
-        if plan.step <= self._doomed:
-            return False  # its sequences were dealt with when the first one failed
-        self._doomed = self.steps.posted
-        for slot in self._touched_since(self._ledger.last_step, plan.step):
-            sequence = self._roster.at(slot)
-            if self._roster.is_running(sequence):
-                self._retry(sequence, result.error)
-            else:
-                self._drop(sequence)
-        return True
+        return self._failures.fail_step(plan, result.error)
 
     def take_report(self) -> TokensReady | None:
         """What happened since the last call, for the Detokenizer."""
         return self._report.take()
-
-    def _fail_rows(self, plan: StepPlan, failures: tuple[RowFailed, ...]) -> None:
-        """Those requests fail alone. What is not known to be written is not found any more, and
-        whoever started upon such blocks starts again (rule 19)."""
-        for failed in failures:
-            slot = int(plan.slots[failed.row])
-            if plan.epochs[failed.row] >= self._ledger.valid_from[slot]:
-                serial = self._roster.at(slot).request.serial
-                self._end(serial, FinishReason.ERROR, error=failed.error)
-        for slot in self._touched_since(self._ledger.hit_step, plan.step):
-            sequence = self._roster.at(slot)
-            if self._roster.is_running(sequence):
-                self._start_again(sequence)
-            else:
-                self._drop(sequence)
-
-    def _touched_since(self, steps: Ints, step: int) -> list[int]:
-        """The slots of live sequences whose entry in `steps` is not before `step`."""
-        slots: list[int] = (steps >= step).nonzero()[0].tolist()
-        return [slot for slot in slots if self._ledger.sequences[slot] is not None]
-
-    def _retry(self, sequence: Sequence, error: str) -> None:
-        sequence.failed_steps += 1
-        if sequence.failed_steps > MAX_FAILED_STEPS:
-            self._end(sequence.request.serial, FinishReason.ERROR, error=error)
-            return
-        self._start_again(sequence)
-
-    def _start_again(self, sequence: Sequence) -> None:
-        """It waits in its place and is computed afresh."""
-        self._drop(sequence)
-        self._roster.preempt(sequence)
-        self._report.add(Preempted(sequence.request.serial))
-
-    def _drop(self, sequence: Sequence) -> None:
-        """Results in flight do not count, and nothing of its KV is kept."""
-        assert sequence.slot is not None
-        self._blocks.release(sequence.slot)
-        self._ledger.preempt(sequence.slot, kept_blocks=0)
-        self._ledger.void(sequence.slot)
-
-    def _age(self, now_ns: int) -> None:
-        """Waiting long enough raises a sequence by one class (rule 13)."""
-        while self._ages and self._ages[0][0] <= now_ns:
-            _, serial = heapq.heappop(self._ages)
-            sequence = self._roster.get(serial)
-            if sequence is None:
-                continue
-            if not self._roster.is_running(sequence):
-                self._roster.raise_class(sequence)
-            assert self._limits.ageing_ns is not None
-            heapq.heappush(self._ages, (now_ns + self._limits.ageing_ns, serial))
 
     def _end(
         self,

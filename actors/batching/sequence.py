@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from ...messages import NO_INTS, Generate, Ints
+from ...messages import NO_INTS, Generate, Ints, RowState
 from .grammar import Grammar
 
 
@@ -48,3 +48,21 @@ class Sequence:
         if deadline is not None and deadline <= now_ns:
             return True
         return queue_deadline is not None and queue_deadline <= now_ns and not self.was_admitted
+
+    def row_state(self, slot: int, epoch: int, token_ids: Ints, block_ids: Ints) -> RowState:
+        """All that a device must know of it at the start of an epoch."""
+        request, params = self.request, self.request.params
+        return RowState(
+            slot=slot,
+            epoch=epoch,
+            token_ids=token_ids,
+            num_prompt_tokens=len(request.prompt),
+            block_ids=block_ids,
+            temperature=params.temperature,
+            top_k=params.top_k,
+            top_p=params.top_p,
+            min_p=params.min_p,
+            seed=request.seed,
+            min_end=len(request.prompt) + params.min_tokens,
+            banned_ids=request.stop_token_ids,
+        )

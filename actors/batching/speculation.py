@@ -26,12 +26,9 @@ from ...messages import (
     frozen_ints,
     seal,
 )
-from .block_client import BlockClient
 from .draft import Rows, StepDraft
 from .ledger import Ledger
-from .limits import BatchLimits
-from .publishing import Publisher
-from .roster import Roster
+from .parts import Parts
 from .shares import fair_shares
 
 
@@ -50,21 +47,13 @@ class Drafter(Protocol):
 class Speculation:
     """Adds drafts to the rows of a step that is otherwise finished."""
 
-    def __init__(
-        self,
-        drafter: Drafter,
-        limits: BatchLimits,
-        ledger: Ledger,
-        roster: Roster,
-        blocks: BlockClient,
-        publisher: Publisher | None,
-    ) -> None:
+    def __init__(self, drafter: Drafter, parts: Parts) -> None:
         self._drafter = drafter
-        self._size = limits.block_size
-        self._ledger = ledger
-        self._roster = roster
-        self._blocks = blocks
-        self._publisher = publisher
+        self._size = parts.limits.block_size
+        self._ledger = parts.ledger
+        self._roster = parts.roster
+        self._blocks = parts.blocks
+        self._publisher = parts.publisher
 
     def extend(self, draft: StepDraft, promised: int) -> None:
         """Let decoding rows carry drafts; `promised` blocks are what admitted prefills lack."""
