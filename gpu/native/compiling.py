@@ -17,6 +17,7 @@ SOURCE = Path(__file__).with_name("decoder.c")
 COMPILERS = ("cc", "gcc", "clang")
 FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fno-math-errno", "-shared", "-fPIC", "-pthread")
 TIMEOUT_S = 120
+MAX_KEPT = 4  # libraries in the folder; the oldest goes
 
 
 class NoCompiler(RuntimeError):
@@ -48,12 +49,16 @@ def find_compiler() -> str | None:
 def cache_folder() -> Path:
     """Where compiled code is kept for this user."""
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "stepahead" / "native"
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "stepahead" / "native"
+    except RuntimeError as error:
+        raise NoCompiler("there is no home folder to keep compiled code in") from error
 
 
 def _key(compiler: str) -> str:
     version = _run([compiler, "--version"])
-    words = (SOURCE.read_text(), " ".join(FLAGS), version, platform.machine(), _features())
+    sources = "".join(path.read_text() for path in sorted(SOURCE.parent.glob("*.[ch]")))
+    words = (sources, " ".join(FLAGS), version, platform.machine(), _features())
     return blake2b("\0".join(words).encode(), digest_size=12).hexdigest()
 
 
@@ -73,6 +78,9 @@ def _compile(compiler: str, target: Path) -> None:
             made = Path(folder) / "decoder.so"
             _run([compiler, *FLAGS, str(SOURCE), "-o", str(made), "-lm"])
             made.replace(target)
+        kept = sorted(target.parent.glob("decoder-*.so"), key=lambda path: path.stat().st_mtime)
+        for old in kept[:-MAX_KEPT]:
+            old.unlink(missing_ok=True)  # who has it loaded keeps it
     except OSError as error:
         raise NoCompiler(f"cannot write to {target.parent}: {error.strerror or error}") from error
 

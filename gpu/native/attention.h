@@ -1,0 +1,161 @@
+/* Attention over paged keys and values, some queries at a time, in chunks of positions whose
+ * weights are brought to a common maximum (the online softmax of Milakov and Gimelshein 2018). */
+#pragma once
+#include "products.h"
+
+#define QUERIES 12 /* query rows that attend at once */
+#define CHUNK 128  /* positions whose scores are kept at once */
+
+typedef struct {
+    const float *query[QUERIES];
+    int32_t begin[QUERIES], end[QUERIES]; /* positions it sees */
+    float out[QUERIES][512];
+    float most[QUERIES], total[QUERIES];
+    float scores[QUERIES][CHUNK];
+} Attending;
+
+/* How many vectors of each of `count` queries are worked on at once, to have twelve under way. */
+#define WAYS(count) ((count) <= 3 ? 4 : (count) <= 6 ? 2 : 1)
+
+/* Scores of `count` queries for the positions of `ways` strips of keys. */
+INLINE void score_strips(const uint16_t *const *keys, int dim, int at, Attending *a, const int count, const int ways) {
+    floats sums[QUERIES];
+    UNROLL for (int i = 0; i < count * ways; i++) sums[i] = splat(0);
+    for (int d = 0; d < dim; d++) {
+        UNROLL for (int way = 0; way < ways; way++) {
+            floats k = halves_to_floats(keys[way] + (size_t)d * LANES);
+            UNROLL for (int q = 0; q < count; q++) sums[q * ways + way] += k * a->query[q][d];
+        }
+    }
+    UNROLL for (int i = 0; i < count * ways; i++)
+        store(a->scores[i / ways] + at + i % ways * LANES, sums[i]);
+}
+
+/* For a constant number of queries. */
+INLINE void score_keys(const uint16_t *const *keys, int strips, int dim, Attending *a, const int count) {
+    int i = 0;
+    for (; i + WAYS(count) <= strips; i += WAYS(count)) score_strips(keys + i, dim, i * LANES, a, count, WAYS(count));
+    for (; i < strips; i++) score_strips(keys + i, dim, i * LANES, a, count, 1);
+}
+
+/* out[q][16 * ways of dim] += weights[q][positions] * values[positions][...]. */
+INLINE void weigh_lanes(const uint16_t *const *values, int positions, int lane, Attending *a,
+                        const int count, const int ways) {
+    floats sums[QUERIES];
+    UNROLL for (int i = 0; i < count * ways; i++) sums[i] = load(a->out[i / ways] + lane + i % ways * LANES);
+    for (int p = 0; p < positions; p++) {
+        UNROLL for (int way = 0; way < ways; way++) {
+            floats v = halves_to_floats(values[p] + lane + way * LANES);
+            UNROLL for (int q = 0; q < count; q++) sums[q * ways + way] += v * a->scores[q][p];
+        }
+    }
+    UNROLL for (int i = 0; i < count * ways; i++) store(a->out[i / ways] + lane + i % ways * LANES, sums[i]);
+}
+
+/* For a constant number of queries. */
+INLINE void weigh_values(const uint16_t *const *values, int positions, int dim, Attending *a, const int count) {
+    int lane = 0;
+    for (; lane + WAYS(count) * LANES <= dim; lane += WAYS(count) * LANES)
+        weigh_lanes(values, positions, lane, a, count, WAYS(count));
+    for (; lane < dim; lane += LANES) weigh_lanes(values, positions, lane, a, count, 1);
+}
+
+#define FOR_COUNT(call)                                                                  \
+    switch (count) {                                                                     \
+        EACH(1, call) EACH(2, call) EACH(3, call) EACH(4, call) EACH(5, call)            \
+        EACH(6, call) EACH(7, call) EACH(8, call) EACH(9, call) EACH(10, call)           \
+        EACH(11, call)                                                                   \
+    default: call(QUERIES); break;                                                       \
+    }
+#define EACH(n, call) case n: call(n); break;
+#ifndef HAS_VNNI
+#undef FOR_COUNT
+#define FOR_COUNT(call) call(count);
+#endif
+
+static void score(const uint16_t *const *keys, int strips, int dim, Attending *a, int count) {
+#define SCORE(n) score_keys(keys, strips, dim, a, n)
+    FOR_COUNT(SCORE)
+}
+
+static void weigh(const uint16_t *const *values, int positions, int dim, Attending *a, int count) {
+#define WEIGH(n) weigh_values(values, positions, dim, a, n)
+    FOR_COUNT(WEIGH)
+}
+
+/* From scores to weights, with what was summed before brought to the new maximum. */
+INLINE void soften(const Model *m, Attending *a, int q, int base, int positions) {
+    float *scores = a->scores[q];
+    floats most = splat(-INFINITY);
+    for (int p = 0; p < positions; p += LANES) {
+        floats s = load(scores + p) * m->scale;
+        if (base + p < a->begin[q] || base + p + LANES > a->end[q])
+            for (int i = 0; i < LANES; i++)
+                if (base + p + i < a->begin[q] || base + p + i >= a->end[q]) s[i] = -INFINITY;
+        store(scores + p, s);
+        most = larger(most, s);
+    }
+    float best = largest_of(most);
+    if (best == -INFINITY) {
+        memset(scores, 0, (size_t)positions * 4);
+        return;
+    }
+    if (best > a->most[q]) {
+        float shrink = expf(a->most[q] - best);
+        a->total[q] *= shrink;
+        for (int d = 0; d < m->dim; d += LANES) store(a->out[q] + d, load(a->out[q] + d) * shrink);
+        a->most[q] = best;
+    }
+    floats total = splat(0);
+    for (int p = 0; p < positions; p += LANES) {
+        floats s = load(scores + p), weights = exp_of(s - a->most[q]);
+        weights = (floats)((ints)weights & (s > splat(-INFINITY)));
+        store(scores + p, weights);
+        total += weights;
+    }
+    a->total[q] += sum_of(total);
+}
+
+/* One key head for a tile of tokens of one row, quantised into `attended`. */
+static void attend(const Model *m, const Layer *layer, const Step *step, Scratch *s, const QueryTile *tile, int kv_head) {
+    Attending a;
+    int group = m->heads / m->kv_heads, count = 0, least = 1 << 30, last = 0;
+    for (int t = tile->first; t < tile->first + tile->count; t++) {
+        int end = step->positions[t] + 1;
+        int begin = layer->window && end > layer->window ? end - layer->window : 0;
+        least = begin < least ? begin : least;
+        last = end > last ? end : last;
+        for (int h = 0; h < group; h++, count++) {
+            a.query[count] = s->queries + ((size_t)t * m->heads + kv_head * group + h) * m->dim;
+            a.begin[count] = begin;
+            a.end[count] = end;
+            a.most[count] = -INFINITY;
+            a.total[count] = 0;
+            memset(a.out[count], 0, (size_t)m->dim * 4);
+        }
+    }
+    const int32_t *table = step->tables + (size_t)tile->row * step->table_width;
+    int size = m->block_size;
+    for (int base = least / LANES * LANES; base < last; base += CHUNK) {
+        int positions = 0;
+        const uint16_t *keys[CHUNK / LANES], *values[CHUNK];
+        for (; positions < CHUNK && base + positions < last; positions += LANES) {
+            int position = base + positions;
+            size_t head = (size_t)table[position / size] * m->kv_heads + kv_head;
+            int within = position % size;
+            keys[positions / LANES] = layer->keys + (head * (size / LANES) + within / LANES) * m->dim * LANES;
+            for (int i = 0; i < LANES; i++) values[positions + i] = layer->values + (head * size + within + i) * m->dim;
+        }
+        score(keys, positions / LANES, m->dim, &a, count);
+        for (int q = 0; q < count; q++) soften(m, &a, q, base, positions);
+        int seen = last - base < positions ? last - base : positions; /* what lies behind is not written */
+        weigh(values, seen, m->dim, &a, count);
+    }
+    for (int q = 0; q < count; q++) {
+        float share = 1.0f / a.total[q];
+        for (int d = 0; d < m->dim; d += LANES) store(a.out[q] + d, load(a.out[q] + d) * share);
+        int t = tile->first + q / group, head = kv_head * group + q % group;
+        for (int g = 0; g < m->dim / GROUP; g++)
+            quantise_group(a.out[q] + g * GROUP, &s->attended, t, head * (m->dim / GROUP) + g);
+    }
+}

@@ -1,0 +1,77 @@
+/* What a model and a step are made of. library.py declares Matrix to Step once more.
+ *
+ * Weights are packed in panels of 16 output rows, groups of 32 input columns one after the other:
+ *
+ *   quants  4 bits: [panel][group][4][16 rows][4]   a byte holds column 4j+i (low) and 4j+i+16
+ *           8 bits: [panel][group][8][16 rows][4]   the value plus 128
+ *   scales  [panel][group][2][16 rows] float16      value = scale * quant + minimum
+ *                                                   (8 bits: the minimum is -128 * scale, not kept)
+ *
+ * so that lane r of a vector belongs to row r and no sum ever crosses lanes. Activations have 15
+ * bits in groups of 32 with a scale each, as two planes of 8: with one plane alone, 2 to 3% of the
+ * most likely next tokens differ from those of float32, with both none in 600. Keys lie in their
+ * block as [kv_head][position / 16][dim][16 positions], values as [kv_head][position][dim], both
+ * float16.
+ */
+#pragma once
+#include "numerics.h"
+
+#define GROUP 32 /* columns that share a scale */
+#define TILE 16  /* tokens that are multiplied at once */
+
+typedef struct {
+    int32_t rows, cols, bits;
+    const uint8_t *quants;
+    const uint16_t *scales;
+    const float *bias; /* [rows] or null */
+} Matrix;
+
+typedef struct {
+    const float *input_norm, *mlp_norm; /* [hidden] */
+    const float *q_norm, *k_norm;       /* [dim] or null */
+    Matrix qkv, out, gate_up, down;     /* gate_up: 32 rows of gate, the same 32 of up, and so on */
+    uint16_t *keys, *values;            /* the layer's KV memory */
+    int32_t window;                     /* positions a token sees, itself included; 0: all */
+} Layer;
+
+typedef struct {
+    int32_t num_layers, hidden, inner, heads, kv_heads, dim, vocab, block_size;
+    float eps, scale;
+    const float *cosines, *sines; /* [positions][dim / 2] */
+    const uint8_t *embedding;     /* rows as `embedding_kind` packs them */
+    int32_t embedding_kind;       /* ggml's number: 0 F32, 1 F16, 2 Q4_0, 3 Q4_1, 8 Q8_0 */
+    const float *norm;
+    Matrix head;
+    const Layer *layers;
+} Model;
+
+typedef struct {
+    int32_t num_tokens, num_wanted, table_width;
+    const int32_t *tokens, *positions; /* [num_tokens] */
+    const int32_t *rows;               /* [num_tokens] the row of `tables` of each token */
+    const int32_t *tables;             /* [rows][table_width] block ids */
+    const int32_t *wanted;             /* [num_wanted] tokens whose logits are wanted */
+    float *logits;                     /* [num_wanted][vocab] */
+} Step;
+
+/* Activations: value = scale * (128 * high + low); `sums` is the sum of a group's values. */
+typedef struct {
+    int8_t *quants; /* [tokens][groups][2][32], high and low */
+    float *scales, *sums;  /* [tokens / 16][groups][16], so that a tile's lie together */
+    int32_t cols, uses_tiles;
+} Activations;
+
+typedef struct {
+    int32_t first, count, row; /* tokens first .. first + count of one row */
+} QueryTile;
+
+typedef struct Scratch {
+    int32_t capacity;           /* tokens */
+    float *hidden;              /* [tokens][hidden] */
+    float *queries;             /* [tokens][heads * dim] */
+    Activations normed, inner;  /* of a layer's inputs, of its feed-forward's middle */
+    Activations attended;
+    QueryTile *tiles;
+    int32_t num_tiles;
+    void *memory;
+} Scratch;

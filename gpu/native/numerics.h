@@ -1,0 +1,128 @@
+/* Vectors of 16 numbers, in GCC's vector extensions, and small functions on them. */
+#pragma once
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VNNI__)
+#include <immintrin.h>
+#define HAS_VNNI 1
+#if defined(__AMX_INT8__) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#define HAS_AMX 1
+#endif
+#endif
+
+#define LANES 16 /* numbers of a vector: rows of a panel, positions of a strip of keys */
+#define INLINE static inline __attribute__((always_inline))
+#ifdef HAS_VNNI
+#define UNROLL _Pragma("GCC unroll 16")
+#else
+#define UNROLL /* the portable build is small rather than fast */
+#endif
+
+typedef float floats __attribute__((vector_size(64), aligned(4), may_alias));
+typedef int32_t ints __attribute__((vector_size(64), aligned(4), may_alias));
+typedef uint16_t halves __attribute__((vector_size(32), aligned(2), may_alias));
+typedef int8_t bytes __attribute__((vector_size(16), aligned(1), may_alias));
+typedef int32_t word __attribute__((aligned(1), may_alias));
+
+INLINE floats splat(float x) { return (floats){} + x; }
+
+INLINE floats load(const float *p) { return *(const floats *)p; }
+
+INLINE void store(float *p, floats x) { *(floats *)p = x; }
+
+INLINE floats larger(floats a, floats b) {
+#ifdef HAS_VNNI
+    return (floats)_mm512_max_ps((__m512)a, (__m512)b);
+#endif
+    ints mask = a > b;
+    return (floats)(((ints)a & mask) | ((ints)b & ~mask));
+}
+
+INLINE float sum_of(floats x) {
+#ifdef HAS_VNNI
+    return _mm512_reduce_add_ps((__m512)x);
+#else
+    float total = 0;
+    for (int i = 0; i < LANES; i++) total += x[i];
+    return total;
+#endif
+}
+
+INLINE int sum_of_ints(ints x) {
+#ifdef HAS_VNNI
+    return _mm512_reduce_add_epi32((__m512i)x);
+#else
+    int total = 0;
+    for (int i = 0; i < LANES; i++) total += x[i];
+    return total;
+#endif
+}
+
+INLINE float largest_of(floats x) {
+#ifdef HAS_VNNI
+    return _mm512_reduce_max_ps((__m512)x);
+#else
+    float best = x[0];
+    for (int i = 1; i < LANES; i++) best = x[i] > best ? x[i] : best;
+    return best;
+#endif
+}
+
+INLINE float half_to_float(uint16_t half) {
+#ifdef HAS_VNNI
+    return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(half)));
+#else
+    union { uint32_t bits; float value; } magnitude = {(uint32_t)(half & 0x7fff) << 13};
+    float value = magnitude.value * 0x1p112f;
+    return half & 0x8000 ? -value : value;
+#endif
+}
+
+INLINE floats halves_to_floats(const uint16_t *p) {
+#ifdef HAS_VNNI
+    return (floats)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+#else
+    ints wide = __builtin_convertvector(*(const halves *)p, ints);
+    floats magnitude = (floats)((wide & 0x7fff) << 13) * 0x1p112f;
+    return (floats)((ints)magnitude | ((wide & 0x8000) << 16));
+#endif
+}
+
+INLINE uint16_t float_to_half(float x) {
+    const float limit = 65504.0f;
+    x = x > limit ? limit : x < -limit ? -limit : x;
+#ifdef HAS_VNNI
+    return (uint16_t)_mm_cvtsi128_si32(_mm_cvtps_ph(_mm_set_ss(x), 0));
+#else
+    union { float value; uint32_t bits; } in = {x};
+    uint32_t sign = in.bits >> 16 & 0x8000;
+    in.bits &= 0x7fffffff;
+    union { float value; uint32_t bits; } out = {in.value * 0x1p-112f};
+    uint32_t rounded = out.bits + 0xfff + (out.bits >> 13 & 1);
+    return (uint16_t)(sign | rounded >> 13);
+#endif
+}
+
+/* e^x for x up to 88; a polynomial on [-0.5, 0.5] of the base-2 exponent (Cephes' coefficients). */
+INLINE floats exp_of(floats x) {
+    floats low = splat(-87.0f), high = splat(88.0f);
+    x = larger(x, low);
+    x = -larger(-x, -high);
+    floats scaled = x * 1.44269504f;
+    ints whole = __builtin_convertvector(scaled + (floats)(((ints)scaled & (int32_t)0x80000000) | (ints)splat(0.5f)), ints);
+    floats n = __builtin_convertvector(whole, floats);
+    floats r = x - n * 0.693359375f + n * 2.12194440e-4f;
+    floats p = splat(1.9875691500e-4f);
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    return p * (floats)((whole + 127) << 23);
+}
