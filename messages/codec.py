@@ -21,6 +21,7 @@ from . import Message
 from .errors import DecodeError, StepaheadError
 
 MAX_FRAME = 64 * 1024 * 1024  # bytes; more is not a message
+_HALF_PAIRS = "surrogatepass"  # callers' ids and stop strings may be any text that Python holds
 _ARRAY = 1  # the extension type of an array: one letter for its dtype, then its values
 _DTYPES: dict[bytes, np.dtype[Any]] = {
     b"i": np.dtype("<i4"),
@@ -48,7 +49,7 @@ def decode(frame: bytes) -> Message:
 
 def pack(value: object) -> bytes:
     """msgpack of numbers, texts, lists, arrays, and of dataclasses as the list of their fields."""
-    return bytes(msgpack.packb(value, default=_pack_other))
+    return bytes(msgpack.packb(value, default=_pack_other, unicode_errors=_HALF_PAIRS))
 
 
 def unpack(frame: bytes) -> Any:
@@ -56,7 +57,13 @@ def unpack(frame: bytes) -> Any:
     if len(frame) > MAX_FRAME:
         raise DecodeError(f"the frame has {len(frame):,} bytes; at most {MAX_FRAME:,} are decoded")
     try:
-        return msgpack.unpackb(frame, ext_hook=_unpack_array, use_list=True, strict_map_key=True)
+        return msgpack.unpackb(
+            frame,
+            ext_hook=_unpack_array,
+            use_list=True,
+            strict_map_key=True,
+            unicode_errors=_HALF_PAIRS,
+        )
     except Exception as error:  # msgpack raises whatever its parser met
         raise DecodeError(f"the frame is not msgpack: {error}") from error
 

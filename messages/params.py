@@ -65,6 +65,8 @@ class SamplingParams:
         _require_number("min_p", self.min_p, "from 0 to 1")
         if not 0 <= self.min_p <= 1:
             raise _wrong("min_p", self.min_p, "from 0 to 1")
+        for name in ("temperature", "top_p", "min_p"):  # an int may be larger than a message holds
+            object.__setattr__(self, name, float(getattr(self, name)))
         if self.seed is not None:
             _require_int("seed", self.seed, least=0)
 

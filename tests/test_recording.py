@@ -155,6 +155,30 @@ def test_a_recording_that_cannot_be_written_at_the_end_is_logged_and_harms_nobod
 # What is read
 
 
+@pytest.mark.parametrize(
+    ("params", "request_id"),
+    [
+        (SamplingParams(max_tokens=3), "half \ud800 of a pair"),
+        (SamplingParams(max_tokens=3, stop=("\udfff",)), "r"),
+        (SamplingParams(max_tokens=3, temperature=10**30), "r"),
+    ],
+)
+def test_whatever_a_request_may_say_is_recorded_and_replays(
+    params: SamplingParams, request_id: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "odd"
+
+    async def run() -> None:
+        async with make_engine(record=path) as engine:
+            await engine.generate("hello", params, request_id=request_id)
+
+    run_virtual(run())
+
+    read = read_recording(path)
+    assert read.end is not None
+    assert replay(read).difference is None
+
+
 def test_a_cut_recording_is_read_up_to_the_cut_wherever_it_is(
     recorded: tuple[Path, Heard],
 ) -> None:
