@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from .errors import RequestRejected
 
 MAX_INT = 2**63 - 1
+MAX_STOPS = 64  # each is looked for in every piece of the answer, beside everybody's steps
+MAX_STOP_CHARACTERS = 1_024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +77,13 @@ class SamplingParams:
             raise _wrong("stop", self.stop, "a string or a tuple of strings")
         if "" in self.stop:
             raise RequestRejected("a stop string is empty; it must hold at least one character")
+        if len(self.stop) > MAX_STOPS:
+            raise RequestRejected(f"stop has {len(self.stop):,} strings; it may have {MAX_STOPS}")
+        longest = max(map(len, self.stop), default=0)
+        if longest > MAX_STOP_CHARACTERS:
+            raise RequestRejected(
+                f"a stop string has {longest:,} characters; it may have {MAX_STOP_CHARACTERS:,}"
+            )
         if not isinstance(self.stop_token_ids, tuple):
             raise _wrong("stop_token_ids", self.stop_token_ids, "a tuple of token ids")
         for token_id in self.stop_token_ids:

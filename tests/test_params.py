@@ -72,3 +72,17 @@ def test_a_single_stop_string_and_lists_are_taken_as_they_are_meant() -> None:
 def test_a_very_large_top_k_is_allowed_and_keeps_everything() -> None:
     """Field case 046."""
     assert SamplingParams(top_k=10**7).top_k == 10**7
+
+
+@pytest.mark.parametrize(
+    ("stop", "fault"),
+    [
+        ("x" * 100_000, "a stop string has 100,000 characters; it may have 1,024"),
+        (("x",) * 1_000, "stop has 1,000 strings; it may have 64"),
+    ],
+)
+def test_stop_strings_that_would_hold_up_everybody_are_refused(
+    stop: str | tuple[str, ...], fault: str
+) -> None:
+    with pytest.raises(RequestRejected, match=fault):
+        SamplingParams(stop=stop)  # type: ignore[arg-type]  # a single text is taken, too

@@ -15,7 +15,6 @@ class StopMatcher:
         self._stops = tuple(stops)
         self._include_in_output = include_in_output
         self._first_characters = frozenset(stop[0] for stop in stops)
-        self._beginnings = frozenset(stop[:end] for stop in stops for end in range(1, len(stop)))
         self._longest_beginning = max((len(stop) - 1 for stop in stops), default=0)
         self._held = ""
 
@@ -53,6 +52,10 @@ class StopMatcher:
     def _num_certain(self, text: str) -> int:
         """Count the characters before the longest tail that begins a stop string."""
         for start in range(max(0, len(text) - self._longest_beginning), len(text)):
-            if text[start] in self._first_characters and text[start:] in self._beginnings:
+            if text[start] in self._first_characters and self._is_beginning(text[start:]):
                 return start
         return len(text)
+
+    def _is_beginning(self, tail: str) -> bool:
+        """Whether a stop string begins like this."""
+        return any(stop.startswith(tail) for stop in self._stops)
