@@ -273,7 +273,8 @@ class World:
     def fail_step(self) -> None:
         """The device gives nothing for its oldest step, nor for those that were behind it."""
         self.has_failed = True
-        self._doomed.update(plan.step for plan in self.plans)
+        if self.plans[0].step not in self._doomed:  # one that fails behind another dooms nobody
+            self._doomed.update(plan.step for plan in self.plans)
         self.complete()
 
     def _fail(self, plan: StepPlan) -> None:
