@@ -61,13 +61,16 @@ class Control:
         self._scheduler(Resume())
 
     async def drain(self, timeout: float | None) -> bool:
-        """Whether every request has ended; those that come meanwhile are refused."""
+        """Whether every request has ended; those that come meanwhile are refused. Raises
+        RequestRejected for a timeout without meaning; 0 only looks."""
+        if timeout != 0:
+            check_seconds("timeout", timeout)
         self._intake.is_draining = True
         self._scheduler(Resume())  # a paused engine would never come to an end
         try:
             await asyncio.wait_for(self._streams.wait_empty(), timeout)
         except TimeoutError:
-            return False
+            return not len(self._streams)
         return True
 
     # Weights
@@ -100,7 +103,8 @@ class Control:
     async def pin_prefix(
         self, prompt: Prompt | Conversation, *, cache_salt: str | None, ttl: float | None
     ) -> Pin:
-        """Raises RequestRejected for what can never be found, ConfigError without a cache."""
+        """Raises RequestRejected for what can never be found, ConfigError without a cache,
+        EngineDead when there is no engine any more."""
         if not self._prefix_caching:
             raise ConfigError("prefix_caching is off; there is no cache to pin a prefix in")
         check_salt(cache_salt)
@@ -113,6 +117,7 @@ class Control:
                 f"the prefix has {len(token_ids)} tokens; "
                 f"whole blocks are cached, so it must have at least {size}"
             )
+        self._streams.check_alive()
         pin = Pin(next(self._numbers), num_tokens, self._pool, ttl, on_end=self._pins.discard)
         self._pins.add(pin)
         root = prefix_root(salt_bytes(cache_salt))

@@ -37,7 +37,7 @@ class Oracle:
 
     def with_weights(self, source: str) -> Self:
         """The oracle that these weights make of it."""
-        return replace(self, weights=zlib.crc32(source.encode()))
+        return replace(self, weights=zlib.crc32(source.encode(errors="surrogatepass")))
 
     def extend(self, prefix: int, token_ids: Iterable[int]) -> list[int]:
         """The hash at each of the tokens that follow a prefix."""

@@ -7,6 +7,7 @@ from ..messages import RowState, StepPlan
 from ..messages.arrays import Ints, Longs
 
 INT32_MAX = 2**31 - 1
+FLOAT32_MAX = float(np.finfo(np.float32).max)  # hotter than that makes no difference
 
 
 class SlotTables:
@@ -45,7 +46,7 @@ class SlotTables:
         self.epochs[slot] = row.epoch
         self.tokens[slot, : len(row.token_ids)] = row.token_ids
         self.block_table[slot, : len(row.block_ids)] = row.block_ids
-        self.temperature[slot] = row.temperature
+        self.temperature[slot] = min(row.temperature, FLOAT32_MAX)
         self.top_k[slot] = min(row.top_k, INT32_MAX)
         self.top_p[slot] = row.top_p
         self.min_p[slot] = row.min_p

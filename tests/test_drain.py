@@ -1,10 +1,11 @@
 """Draining: what is live finishes, what comes is refused, and nothing waits for ever."""
 
 import asyncio
+import math
 
 import pytest
 
-from stepahead import EngineDead, EngineOverloaded, FinishReason, SamplingParams
+from stepahead import EngineDead, EngineOverloaded, FinishReason, RequestRejected, SamplingParams
 
 from .engines import is_empty, make_engine, settle, virtual
 
@@ -35,6 +36,28 @@ async def test_live_requests_finish_and_new_ones_are_refused() -> None:
 async def test_an_idle_engine_is_drained_at_once() -> None:
     async with make_engine() as engine:
         assert await engine.drain(timeout=1e-9)
+        assert await engine.drain(timeout=0)
+
+
+@virtual
+async def test_a_drain_without_time_only_looks() -> None:
+    async with make_engine() as engine:
+        live = asyncio.create_task(engine.generate("one", TWENTY))
+        await settle(engine)
+
+        assert not await engine.drain(timeout=0)
+        await live
+        assert await engine.drain(timeout=0)
+
+
+@virtual
+async def test_a_timeout_without_meaning_is_refused_and_nothing_is_drained() -> None:
+    async with make_engine() as engine:
+        for timeout in (-1, math.nan, "soon"):
+            with pytest.raises(RequestRejected, match="timeout is"):
+                await engine.drain(timeout)  # type: ignore[arg-type]  # on purpose
+
+        assert (await engine.health()).state == "running"
 
 
 @virtual

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stepahead import ConfigError, Engine, EngineConfig, RequestRejected, SamplingParams
+from stepahead import ConfigError, Engine, EngineConfig, EngineDead, RequestRejected, SamplingParams
 from stepahead.actors.recording import read_recording, replay
 from stepahead.actors.virtual_time import run_virtual
 from stepahead.kvpool import prefix_root
@@ -262,6 +262,16 @@ async def test_pins_end_with_the_engine() -> None:
         pin = await engine.pin_prefix(PROMPT, ttl=1e6)
 
     assert not pin.is_held
+
+
+@virtual
+async def test_nothing_is_pinned_in_an_engine_that_is_over() -> None:
+    engine = make_engine()
+    async with engine:
+        pass
+
+    with pytest.raises(EngineDead, match="closed"):
+        await engine.pin_prefix(PROMPT, ttl=1.0)
 
 
 @virtual

@@ -42,6 +42,14 @@ def test_a_row_state_replaces_what_a_slot_held() -> None:
     assert tables.seed[2] == 2**40
 
 
+def test_a_temperature_beyond_single_precision_is_its_largest() -> None:
+    tables = make_tables()
+
+    tables.apply(make_plan(1, [], [make_row(2, [5], [9], temperature=1e300)]))
+
+    assert tables.temperature[2] == np.finfo(np.float32).max
+
+
 def test_appended_blocks_take_their_places() -> None:
     tables = make_tables()
     tables.apply(make_plan(1, [], [make_row(0, [1], [4]), make_row(3, [1], [5])]))
