@@ -70,7 +70,7 @@ class ReserveBlocks:
     ranks: Longs
     victims: Longs  # slots
     victim_ranks: Longs
-    fences: Ints  # the last step that mentions each victim
+    fences: Longs  # the last step that mentions each victim
     victim_tokens: Ints  # positions whose KV could be saved; empty without host memory
 
 
@@ -106,7 +106,7 @@ class AdmitSequence:
     is_alone: bool  # nobody runs
     promised: int  # blocks that admitted prefills will still need
     victims: Longs  # slots, the least important first: of lower class, or later and waiting
-    fences: Ints  # the last step that mentions each victim
+    fences: Longs  # the last step that mentions each victim
     victim_tokens: Ints  # positions whose KV could be saved; empty without host memory
 
 
@@ -143,7 +143,7 @@ class ReleaseBlocks:
     posted: int
     done: int
     slots: Longs
-    fences: Ints  # the last step that mentions each slot
+    fences: Longs  # the last step that mentions each slot
 
 
 @dataclass(frozen=True, slots=True, eq=False)

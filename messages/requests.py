@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from .arrays import Ints
+from .arrays import Ints, Longs
 from .blocks import PrefixAccount
 from .params import SamplingParams
 
@@ -108,7 +108,7 @@ class TokensReady:
     `serials` and `token_ids` are parallel; a serial may occur more than once, in token order.
     """
 
-    serials: Ints
+    serials: Longs
     token_ids: Ints
     admitted: tuple[Admitted, ...] = ()
     preempted: tuple[Preempted, ...] = ()

@@ -566,3 +566,15 @@ def test_no_block_is_asked_for_that_no_token_will_need() -> None:
     world.plan()
 
     assert world.pool.num_held == 1
+
+
+def test_steps_and_requests_are_counted_beyond_32_bits() -> None:
+    world = World()
+    steps = world.batcher.steps
+    steps.posted = steps.done = world.pool._done = 2**31 - 3
+    requests = [world.request(2**31 - 2 + i, [5, 6, 7, 8, i], max_tokens=9) for i in range(4)]
+
+    world.run()
+
+    assert all(world.said[r.serial] == world.answer(r) for r in requests)
+    world.assert_is_empty()

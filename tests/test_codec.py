@@ -84,7 +84,7 @@ SAMPLES: list[Message] = [
     Pause(),
     Resume(),
     TokensReady(
-        INTS,
+        LONGS,
         INTS,
         (Admitted(1, 16, 5), Admitted(2, 0, 5, PrefixAccount(PrefixEnd.NEW, 7))),
         (Preempted(1),),
@@ -109,14 +109,14 @@ SAMPLES: list[Message] = [
     StepFailed(1, "out of memory"),
     SampleRows(1, LONGS, INTS, LONGS),
     GrammarReady(1),
-    ReserveBlocks(2, 1, None, LONGS, INTS, LONGS, LONGS, LONGS, INTS, INTS),
+    ReserveBlocks(2, 1, None, LONGS, INTS, LONGS, LONGS, LONGS, LONGS, INTS),
     BlocksReserved(INTS, INTS, INTS, LONGS, INTS, INTS, 9, None, COPIES),
-    AdmitSequence(2, 1, 3, INTS, b"salt", 64, 16, False, 4, LONGS, INTS, INTS),
+    AdmitSequence(2, 1, 3, INTS, b"salt", 64, 16, False, 4, LONGS, LONGS, INTS),
     SequenceAdmitted(
         Grant.FULL, 16, 2, INTS, LONGS, INTS, INTS, 9, 7, PrefixAccount(PrefixEnd.EVICTED), COPIES
     ),
     PublishBlocks(2, 1, FullBlocks(2, LONGS, INTS, INTS)),
-    ReleaseBlocks(2, 1, LONGS, INTS),
+    ReleaseBlocks(2, 1, LONGS, LONGS),
     BlocksSettled(9, 3),
     UnpublishBlocks(2, 1),
     ForgetUnused(2, 1, 10**18, -1),

@@ -21,6 +21,7 @@ from stepahead.messages import (
     StopMatched,
     TokensReady,
     frozen_ints,
+    frozen_longs,
 )
 
 from .batching import make_request
@@ -60,7 +61,7 @@ class Desk:
         """Every request gets this character; then some end."""
         serials = sorted(self.streams)
         token_ids = frozen_ints([ord(text)] * len(serials))
-        self.post(TokensReady(frozen_ints(serials), token_ids, ended=ended))
+        self.post(TokensReady(frozen_longs(serials), token_ids, ended=ended))
 
     def turn(self) -> None:
         arrived = self.mailbox.drain()

@@ -6,7 +6,6 @@ import pytest
 
 from stepahead.kvpool import BlockPool, HostTier, SwapCosts, prefix_root
 from stepahead.messages import (
-    NO_INTS,
     NO_LONGS,
     AdmitSequence,
     BlocksReserved,
@@ -60,7 +59,7 @@ class PoolUser:
                 self.pool.num_held == 0,
                 promised,
                 frozen_longs(victims),
-                frozen_ints((0,) * len(victims) if fences is None else fences),
+                frozen_longs((0,) * len(victims) if fences is None else fences),
                 frozen_ints(savable),
             )
         )
@@ -85,13 +84,13 @@ class PoolUser:
         self.pool.check()
 
     def release(self, slot: int, *, fence: int = 0) -> None:
-        ask = ReleaseBlocks(self.posted, self.done, frozen_longs([slot]), frozen_ints([fence]))
+        ask = ReleaseBlocks(self.posted, self.done, frozen_longs([slot]), frozen_longs([fence]))
         self.pool.release(ask)
         self.pool.check()
 
     def settle(self, done: int) -> None:
         self.posted, self.done = max(self.posted, done), done
-        self.pool.release(ReleaseBlocks(self.posted, self.done, NO_LONGS, NO_INTS))
+        self.pool.release(ReleaseBlocks(self.posted, self.done, NO_LONGS, NO_LONGS))
         self.pool.check()
 
     def grow(
@@ -113,7 +112,7 @@ class PoolUser:
                 frozen_longs(ranks),
                 frozen_longs(gone),
                 frozen_longs(gone_ranks),
-                frozen_ints(fences),
+                frozen_longs(fences),
                 frozen_ints(savable),
             )
         )

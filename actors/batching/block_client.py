@@ -167,8 +167,8 @@ class BlockClient:
         self.num_free = answer.num_free
         self._next_fence = answer.next_fence
 
-    def _fences(self, slots: Longs) -> Ints:
-        return seal(self._ledger.last_step[slots]) if len(slots) else NO_INTS
+    def _fences(self, slots: Longs) -> Longs:
+        return seal(self._ledger.last_step[slots]) if len(slots) else NO_LONGS
 
     def _savable(self, slots: Longs) -> Ints:
         """How much KV of each could be copied to host memory, if there were any."""

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from ...messages import FinishReason, Ints, Preempted, RowFailed, StepPlan
+from ...messages import FinishReason, Longs, Preempted, RowFailed, StepPlan
 from .limits import MAX_FAILED_STEPS
 from .parts import Parts
 from .sequence import Sequence
@@ -58,7 +58,7 @@ class Failures:
             else:
                 self.drop(sequence)
 
-    def _touched_since(self, steps: Ints, step: int) -> list[int]:
+    def _touched_since(self, steps: Longs, step: int) -> list[int]:
         """The slots of live sequences whose entry in `steps` is not before `step`."""
         slots: list[int] = (steps >= step).nonzero()[0].tolist()
         return [slot for slot in slots if self._ledger.sequences[slot] is not None]

@@ -26,13 +26,17 @@ class Ledger:
         def column() -> Ints:
             return np.zeros(num_slots, dtype=np.int32)
 
+        def count() -> Longs:
+            """What rises as long as the engine lives: 2**31 steps are some weeks."""
+            return np.zeros(num_slots, dtype=np.int64)
+
         self.num_slots = num_slots
         self.block_size = block_size
         self._width = -(-max_model_len // block_size) * block_size
         self.tokens = np.zeros((num_slots, self._width), dtype=np.int32)
         self._flat_tokens = self.tokens.reshape(-1)
         self.blocks = self.tokens.reshape(num_slots, -1, block_size)  # the same, by block
-        self.serial = column()
+        self.serial = count()
         # What planning asks of every row, in one array so that it is gathered at once:
         # scheduled: KV written, or to be written by posted steps
         # confirmed: tokens the host knows
@@ -46,8 +50,8 @@ class Ledger:
         self.most_drafts = column()  # drafts that a row may carry
         self.min_end = column()  # a stop id sampled below this position does not stop
         self.valid_from = column()  # results of older epochs are dropped
-        self.last_step = column()  # the last step that mentions the slot
-        self.hit_step = column()  # the step that last started it upon found blocks
+        self.last_step = count()  # the last step that mentions the slot
+        self.hit_step = count()  # the step that last started it upon found blocks
         self._stop_ids = np.full((1, num_slots), -1, dtype=np.int32)  # a row per further stop id
         self._more_stop_ids: dict[int, frozenset[int]] = {}  # by slot, where there are very many
         self.structured: set[int] = set()  # slots whose sequence has a grammar
@@ -208,7 +212,7 @@ class Ledger:
         runs = np.zeros(self.num_slots, dtype=np.bool_)
         runs[running] = True
         sampling = np.zeros(self.num_slots, dtype=np.int32)
-        mentioned = np.zeros(self.num_slots, dtype=np.int32)
+        mentioned = np.zeros(self.num_slots, dtype=np.int64)
         for plan in in_flight:
             current = plan.epochs == self.epoch[plan.slots]
             samples = plan.samples.astype(np.int32)

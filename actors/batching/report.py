@@ -1,21 +1,36 @@
 """What one turn has to tell the Detokenizer, collected and then posted as one message."""
 
-import numpy as np
+from typing import TypeVar
 
-from ...messages import NO_INTS, Admitted, Ended, Ints, Preempted, TokensReady, seal
+import numpy as np
+from numpy.typing import NDArray
+
+from ...messages import (
+    NO_INTS,
+    NO_LONGS,
+    Admitted,
+    Ended,
+    Ints,
+    Longs,
+    Preempted,
+    TokensReady,
+    seal,
+)
+
+T = TypeVar("T", bound=np.generic)
 
 
 class Report:
     """Collects the tokens and events of a turn."""
 
     def __init__(self) -> None:
-        self._serials: list[Ints] = []
+        self._serials: list[Longs] = []
         self._token_ids: list[Ints] = []
         self._admitted: list[Admitted] = []
         self._preempted: list[Preempted] = []
         self._ended: list[Ended] = []
 
-    def add_tokens(self, serials: Ints, token_ids: Ints) -> None:
+    def add_tokens(self, serials: Longs, token_ids: Ints) -> None:
         if len(serials):
             self._serials.append(serials)
             self._token_ids.append(token_ids)
@@ -34,8 +49,8 @@ class Report:
         if not (self._serials or self._admitted or self._preempted or self._ended):
             return None
         message = TokensReady(
-            _joined(self._serials),
-            _joined(self._token_ids),
+            _joined(self._serials) if self._serials else NO_LONGS,
+            _joined(self._token_ids) if self._token_ids else NO_INTS,
             tuple(self._admitted),
             tuple(self._preempted),
             tuple(self._ended),
@@ -44,7 +59,5 @@ class Report:
         return message
 
 
-def _joined(columns: list[Ints]) -> Ints:
-    if not columns:
-        return NO_INTS
+def _joined(columns: list[NDArray[T]]) -> NDArray[T]:
     return seal(np.concatenate(columns) if len(columns) > 1 else columns[0])
