@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from ..messages import ConfigError
 from .config_checks import check_agreement, check_whole, is_number
@@ -10,7 +10,7 @@ from .config_checks import check_agreement, check_whole, is_number
 DEFAULT_MODEL = "smollm2-135m"
 Device = Literal["auto", "cpu", "simulated"]
 DType = Literal["auto", "float32", "bfloat16"]
-Quantization = Literal["auto", "none"]
+Quantization = Literal["auto", "none", "int8", "int4"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class EngineConfig:
     device: Device = "auto"
     dtype: DType = "auto"  # auto: bfloat16 where the processor multiplies it natively
     quantization: Quantization = "auto"  # auto: GGUF weights as the file packs them, unless a dtype
-    # is asked for; none: unpacked to the dtype
+    # is asked for; none: unpacked to the dtype; int8, int4: what has more bits is quantised
     block_size: int = 16  # positions per KV block
     num_blocks: int | None = None
     kv_memory: int | None = None  # bytes of KV; used when num_blocks is None
@@ -30,9 +30,8 @@ class EngineConfig:
     max_model_len: int | None = None  # None: the model's context
     max_num_seqs: int = 64  # sequences that run at once
     max_num_batched_tokens: int = 2048  # token positions computed per step
-    long_prefill_token_threshold: int | None = (
-        None  # cap on one row's chunk when others want to run
-    )
+    long_prefill_token_threshold: int | None = None  # cap on one prompt's part of a step while
+    # others want to run; None: what the device takes in about 0.1 s
     steps_in_flight: int = 2
     prefix_caching: bool = True
     prefix_ttl: float | None = None  # seconds that cached content is kept unused; None: no limit
@@ -52,7 +51,7 @@ class EngineConfig:
         for name, choices in (
             ("device", ("auto", "cpu", "simulated")),
             ("dtype", ("auto", "float32", "bfloat16")),
-            ("quantization", ("auto", "none")),
+            ("quantization", get_args(Quantization)),
         ):
             if getattr(self, name) not in choices:
                 raise ConfigError(

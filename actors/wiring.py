@@ -38,7 +38,7 @@ def batch_limits(config: EngineConfig, backend: Backend) -> BatchLimits:
         max_model_len=facts.max_model_len,
         max_num_seqs=config.max_num_seqs,
         max_num_batched_tokens=config.max_num_batched_tokens,
-        long_prefill_token_threshold=config.long_prefill_token_threshold,
+        long_prefill_token_threshold=config.long_prefill_token_threshold or facts.fair_chunk,
         steps_in_flight=config.steps_in_flight,
         prefix_caching=config.prefix_caching,
         holds_sampling=isinstance(backend.device, HoldsSampling),

@@ -122,7 +122,8 @@ _ENGINE = (
     click.option(
         "--quantization",
         type=click.Choice(get_args(Quantization)),
-        help="auto: a GGUF file's weights as they are; none: unpacked to the dtype.",
+        help="auto: a GGUF file's weights as they are; none: unpacked to the dtype; int8, int4: "
+        "what has more bits is quantised.",
     ),
     *_LIMITS,
     click.option(

@@ -1,11 +1,12 @@
-"""Which way a model is computed: by the native decoder on its quantised weights, or by torch."""
+"""Which way a model is computed: by the native decoder on quantised weights, or by torch."""
 
 import logging
 
 import torch
 
-from ..messages import ModelError
+from ..messages import ConfigError, ModelError
 from .kv import PagedKV
+from .loading.gguf_weights import GgufWeights
 from .models.opening import OpenModel
 from .native.compiling import NoCompiler
 from .native.decoder import KV_DTYPE, NativeDecoder, default_threads, why_not
@@ -15,26 +16,35 @@ from .step_model import StepModel, TorchModel
 
 logger = logging.getLogger(__name__)
 
+QUANTISED = ("int8", "int4")
+
 
 def choose_kv_dtype(model: OpenModel, options: DeviceOptions, dtype: torch.dtype) -> torch.dtype:
     """What keys and values are kept in, which also tells how the model is computed: float16 is
-    the native decoder's, everything else is torch's in that dtype."""
+    the native decoder's, everything else is torch's in that dtype.
+
+    Raises ConfigError where quantised weights are asked for and cannot be run.
+    """
     reason = why_not_native(model, options)
     if reason is None:
         return KV_DTYPE
-    logger.info("weights are not computed as the file packs them: %s", reason)
+    if options.quantization in QUANTISED:
+        raise ConfigError(f"quantization {options.quantization} cannot be had: {reason}")
+    logger.info("weights are not computed as they are packed: %s", reason)
     return dtype
 
 
 def why_not_native(model: OpenModel, options: DeviceOptions) -> str | None:
-    """Why a model's weights are not run as its file packs them; None where they are."""
+    """Why a model is not run on quantised weights; None where it is."""
     if options.quantization == "none":
         return "quantization is none"
     if options.dtype != "auto":
         return f"dtype {options.dtype} was asked for"
-    if model.gguf is None:
-        return "they are no GGUF file's"
-    config, _ = model.gguf
+    if model.fast is None:
+        return "models of this family run through transformers only"
+    config, source = model.fast
+    if options.quantization == "auto" and not isinstance(source, GgufWeights):
+        return "the files hold no quantised weights"
     reason = why_not(config, options.block_size)
     if reason is not None:
         return reason
@@ -45,15 +55,25 @@ def why_not_native(model: OpenModel, options: DeviceOptions) -> str | None:
     return None if is_fast else "the processor has no AVX-512 VNNI"
 
 
-def bind(model: OpenModel, max_model_len: int, kv: PagedKV) -> StepModel:
-    """Load a model's weights for sequences of up to `max_model_len`, over this KV memory.
+def bind(
+    model: OpenModel, max_model_len: int, kv: PagedKV, *, bits: int | None = None
+) -> StepModel:
+    """Load a model's weights for sequences of up to `max_model_len`, over this KV memory. Weights
+    of more than `bits` are quantised to 8 or 4 of them, by the native decoder.
 
     Raises ModelError where the memory is the native decoder's and the model is not for it.
     """
     if kv.dtype != KV_DTYPE:
         return TorchModel(model.build(max_model_len), kv)
-    if model.gguf is None or (reason := why_not(model.gguf[0], kv.block_size)) is not None:
-        told = "it is no GGUF file" if model.gguf is None else reason
-        raise ModelError(f"the model cannot be run on quantised weights as the one before: {told}")
-    config, weights = model.gguf
-    return NativeDecoder(config, weights, kv, max_model_len, default_threads())
+    if model.fast is None:
+        raise ModelError("models of this family cannot be run on quantised weights")
+    config, source = model.fast
+    reason = why_not(config, kv.block_size)
+    if reason is not None:
+        raise ModelError(f"the model cannot be run on quantised weights: {reason}")
+    return NativeDecoder(config, source, kv, max_model_len, default_threads(), bits=bits or 8)
+
+
+def bits_of(options: DeviceOptions) -> int:
+    """How many bits weights may keep."""
+    return 4 if options.quantization == "int4" else 8

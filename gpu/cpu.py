@@ -20,7 +20,7 @@ from ..messages import (
     StepPlan,
     WeightsLoaded,
 )
-from .binding import bind, choose_kv_dtype
+from .binding import bind, bits_of, choose_kv_dtype
 from .choices import auto_dtype
 from .device import DeviceFacts, LoadedAddress, StepAddress
 from .huge_pages import huge_pages
@@ -33,6 +33,8 @@ from .processor import read_processor
 from .reloading import load_other_weights
 from .runner import StepRunner
 from .slots import SlotTables
+
+FAIR_CHUNK = 160  # positions: at some 1,600 a second that two cores compute of a small model
 
 Load: TypeAlias = Callable[[], tuple[StepRunner, DeviceFacts]]
 """Makes the model ready; runs on the device's own thread."""
@@ -250,7 +252,7 @@ def _load(options: DeviceOptions) -> tuple[StepRunner, DeviceFacts]:
     touching.start()
     try:
         with torch.inference_mode(), huge_pages():
-            bound = bind(model, pool.max_model_len, kv)
+            bound = bind(model, pool.max_model_len, kv, bits=bits_of(options))
     finally:
         touching.join()
     facts = DeviceFacts(
@@ -263,6 +265,7 @@ def _load(options: DeviceOptions) -> tuple[StepRunner, DeviceFacts]:
         num_blocks=pool.num_blocks,
         eos_token_ids=model.eos_token_ids,
         host=host,
+        fair_chunk=FAIR_CHUNK,
     )
     return StepRunner(bound, tables, kv, host_kv), facts
 

@@ -23,6 +23,7 @@ class DeviceFacts:
     block_size: int
     num_blocks: int
     eos_token_ids: frozenset[int]  # union of configuration and generation configuration
+    fair_chunk: int | None = None  # positions of one prompt that a step takes in about 0.1 s
     host: HostMemory = NO_HOST_MEMORY  # that blocks can be moved to
 
 

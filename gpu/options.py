@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 DType = Literal["auto", "float32", "bfloat16"]
-Quantization = Literal["auto", "none"]
+Quantization = Literal["auto", "none", "int8", "int4"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,7 +13,8 @@ class DeviceOptions:
 
     model: str  # a path, a known short name or a hub id
     dtype: DType = "auto"
-    quantization: Quantization = "auto"  # auto: GGUF weights as they are, where that can be done
+    quantization: Quantization = "auto"  # auto: GGUF weights as they are, where that can be done;
+    # int8 and int4: whatever has more bits is quantised, in groups of 32
     block_size: int = 16  # positions per KV block
     num_blocks: int | None = None
     kv_memory: int | None = None  # bytes for KV; used when num_blocks is None

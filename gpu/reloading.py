@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from ..messages import ModelError
-from .binding import bind
+from .binding import bind, bits_of
 from .device import DeviceFacts
 from .huge_pages import huge_pages
 from .kv import LayerShape
@@ -26,7 +26,7 @@ def load_other_weights(
     model = open_model(source, dtype, generic=options.generic)
     _require_same_shape(runner, facts, model, source)
     with torch.inference_mode(), huge_pages():
-        bound = bind(model, facts.max_model_len, runner.kv)
+        bound = bind(model, facts.max_model_len, runner.kv, bits=bits_of(options))
     runner.replace_model(bound)
     return replace(facts, model=source.name)
 

@@ -43,6 +43,7 @@ def paged_logits(
     dtype: torch.dtype = torch.float32,
     kv_dtype: torch.dtype | None = None,
     block_size: int = BLOCK_SIZE,
+    bits: int | None = None,
 ) -> dict[tuple[int, int], Tensor]:
     """Logits after the last token of every row, by (sequence, position), with scattered blocks.
 
@@ -64,7 +65,7 @@ def paged_logits(
     ]
     logits: dict[tuple[int, int], Tensor] = {}
     with torch.inference_mode():
-        bound = bind(model, longest, kv)
+        bound = bind(model, longest, kv, bits=bits)
         for number, rows in enumerate(steps):
             plan = make_plan(number, [(*row, True) for row in rows], new_rows)
             new_rows = []

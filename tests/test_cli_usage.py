@@ -4,24 +4,15 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import structlog
 
 from stepahead import ConfigError, EngineDead, ModelError, __version__
 from stepahead.cli import main as entry
 from stepahead.cli.main import main
 
 from .cli_process import COMMAND, Terminal, environment, piped
-
-
-@pytest.fixture(autouse=True)
-def _leave_no_logging_configured() -> Iterator[None]:
-    """The command configures logs for its process, which here is that of every other test."""
-    yield
-    structlog.reset_defaults()
 
 
 def test_the_version_comes_fast_and_loads_nothing_heavy() -> None:

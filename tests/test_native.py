@@ -1,24 +1,28 @@
 """The native decoder against torch in float32, on the same quantised weights."""
 
 import ctypes
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from gguf import GGMLQuantizationType as Kind
 from torch import Tensor
 
 from stepahead.gpu.cpu import open_cpu_device
+from stepahead.gpu.loading.dequantise import dequantise
 from stepahead.gpu.native import compiling, library
 from stepahead.gpu.native.compiling import NoCompiler
 from stepahead.gpu.native.decoder import KV_DTYPE
+from stepahead.gpu.native.packing import Blocks, Floats, quantised_4, quantised_8
 from stepahead.gpu.options import DeviceOptions
-from stepahead.messages import ModelError
+from stepahead.messages import ConfigError, ModelError
 
 from .device_driver import call_at_once
 from .model_runs import MIXED_STEPS, paged_logits, random_sequences
-from .tiny_models import FAMILIES, VOCAB, make_model, write_gguf
+from .tiny_models import FAMILIES, VOCAB, make_folder, make_model, write_gguf
 
 SIZES: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 96, "head_dim": 32}
 BLOCK_SIZE = 16
@@ -86,7 +90,7 @@ def test_a_build_for_any_processor_gives_nearly_the_same(
 ) -> None:
     path = make_file(tmp_path, Kind.Q4_1)
     tuned = native_logits(path)
-    flags = tuple(flag for flag in compiling.FLAGS if flag != "-march=native")
+    flags = tuple(flag for flag in compiling.FLAGS if flag not in ("-march=native", "-O3"))
     monkeypatch.setattr(compiling, "FLAGS", flags)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     library.load_library.cache_clear()
@@ -114,6 +118,56 @@ def test_gguf_weights_run_as_they_are_unless_something_else_is_asked_for(tmp_pat
     assert open_facts(path, quantization="none")[0] != "quantised"
     assert open_facts(path, dtype="float32")[0] == "float32"
     assert open_facts(path, block_size=4)[0] != "quantised"
+
+
+@pytest.mark.parametrize(("quantization", "bits"), [("int8", 8), ("int4", 4)])
+def test_a_folder_of_plain_weights_can_be_quantised(
+    quantization: str, bits: int, tmp_path: Path
+) -> None:
+    path = make_folder(tmp_path, "llama", **SIZES)
+
+    logits = paged_logits(
+        path,
+        random_sequences(VOCAB),
+        MIXED_STEPS,
+        kv_dtype=KV_DTYPE,
+        block_size=BLOCK_SIZE,
+        bits=bits,
+    )
+
+    assert open_facts(path, quantization=quantization)[0] == "quantised"
+    assert open_facts(path)[0] != "quantised"
+    if bits == 8:
+        assert 0 < share_of_scale(logits, torch_logits(path)) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("quantise", "levels"), [(quantised_8, 2 * 127), (quantised_4, 15)], ids=["8", "4"]
+)
+def test_no_number_is_moved_by_more_than_half_a_step(
+    quantise: Callable[[Floats], Blocks], levels: int
+) -> None:
+    values = np.random.default_rng(1).normal(size=(8, 64)).astype(np.float32)
+    values[0, :32] = 3.0  # a group without any spread
+
+    blocks = quantise(values)
+
+    groups = values.reshape(-1, 32)
+    moved = np.abs(dequantise(blocks.data, blocks.kind).reshape(-1, 32) - groups)
+    if levels == 15:
+        steps = (groups.max(axis=1) - groups.min(axis=1)) / levels
+    else:
+        steps = 2 * np.abs(groups).max(axis=1) / levels
+    assert (moved.max(axis=1) <= 0.5 * steps + 0.004).all()  # and what float16 scales cost
+
+
+def test_quantisation_that_cannot_be_had_is_refused_with_the_reason(tmp_path: Path) -> None:
+    path = make_folder(tmp_path, "llama", **SIZES)
+
+    with pytest.raises(ConfigError, match="block_size 4"):
+        open_facts(path, quantization="int8", block_size=4)
+    with pytest.raises(ConfigError, match="dtype float32"):
+        open_facts(path, quantization="int8", dtype="float32")
 
 
 def test_without_a_compiler_torch_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -225,11 +225,8 @@ def test_the_account_reaches_the_result_and_the_log() -> None:
             return [(await engine.generate(prompt, params)).usage for prompt in prompts]
 
     structlog.configure()
-    try:
-        with capture_logs() as lines:
-            first, second = run_virtual(scenario())
-    finally:
-        structlog.reset_defaults()
+    with capture_logs() as lines:
+        first, second = run_virtual(scenario())
 
     assert first.prefix == PrefixAccount(NEW)
     difference = second.prompt_tokens - len("TWO more")

@@ -1,19 +1,11 @@
 """`engine-cli replay` as a user meets it, on what `--record` wrote."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import structlog
 
 from stepahead.actors.batching.admission import Admission
 from stepahead.cli.main import main
-
-
-@pytest.fixture(autouse=True)
-def _leave_no_logging_configured() -> Iterator[None]:
-    yield
-    structlog.reset_defaults()
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The log: one canonical line per request, silence where nobody configured structlog."""
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 import structlog
@@ -35,10 +34,8 @@ FIELDS = {
 
 
 @pytest.fixture(autouse=True)
-def configured() -> Iterator[None]:
+def configured() -> None:
     structlog.configure()
-    yield
-    structlog.reset_defaults()
 
 
 async def three_requests() -> None:

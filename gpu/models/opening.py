@@ -1,7 +1,7 @@
 """From a model's files to a runnable model: which path fits, and what it needs."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -45,7 +45,7 @@ class OpenModel:
     eos_token_ids: frozenset[int]
     layers: tuple[LayerShape, ...]  # what each layer keeps per position
     build: Callable[[int], Decoder]  # given the longest sequence, bind weights and tables
-    gguf: tuple[ModelConfig, GgufWeights] | None = None  # where they are packed in one
+    fast: tuple[ModelConfig, WeightSource] | None = None  # where the fast decoders fit it
 
 
 def open_model(path: Path, dtype: torch.dtype, *, generic: bool = False) -> OpenModel:
@@ -58,8 +58,7 @@ def open_model(path: Path, dtype: torch.dtype, *, generic: bool = False) -> Open
         file = GgufFile(path)
         config = config_of_gguf(file)
         source = GgufWeights(file, config.head_dim)
-        model = _configured(config, source, dtype, generic)
-        return model if generic else replace(model, gguf=(config, source))
+        return _configured(config, source, dtype, generic)
     fields = read_config(path)
     files = SafetensorsFiles(path)
     if generic or not has_fast_path(fields):
@@ -90,6 +89,7 @@ def _configured(
         eos_token_ids=config.eos_token_ids,
         layers=kv_layers(config),
         build=build,
+        fast=None if generic else (config, source),
     )
 
 

@@ -1,4 +1,4 @@
-"""NativeDecoder: a Llama-like model from a GGUF file, computed by the library.
+"""NativeDecoder: a Llama-like model on quantised weights, computed by the library.
 
 It reads the same configuration, slot tables and plans as the torch path, and keeps keys and values
 in the same blocks, in float16 and in a layout of its own within a block.
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ...messages import StepPlan
 from ..kv import PagedKV
-from ..loading.gguf_weights import GgufWeights
+from ..loading.weights import WeightSource
 from ..models.config import ModelConfig
 from ..slots import SlotTables, expand_rows
 from ..verify import sampled_positions
@@ -46,15 +46,18 @@ class NativeDecoder:
     def __init__(
         self,
         config: ModelConfig,
-        weights: GgufWeights,
+        weights: WeightSource,
         kv: PagedKV,
         max_model_len: int,
         threads: int,
+        *,
+        bits: int = 8,
     ) -> None:
-        """Raises ModelError where tensors are missing, misshapen or left over."""
+        """Weights of more than `bits` are quantised to 8 or 4 of them; what is packed in fewer
+        stays as it is. Raises ModelError where tensors are missing, misshapen or left over."""
         self._library = load_library()
         self._vocab_size = config.vocab_size
-        self._model, self._kept = bind_model(config, weights, kv, max_model_len)
+        self._model, self._kept = bind_model(config, weights, kv, max_model_len, bits)
         self._scratch = self._library.stepahead_scratch_new()
         self._team = self._library.stepahead_team_new(threads)
         if not self._scratch or not self._team:

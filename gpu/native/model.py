@@ -1,41 +1,49 @@
 """A model's weights bound to the library's structures."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from ..kv import PagedKV
 from ..loading.dequantise import F16, F32, Q4_0, Q4_1, Q8_0
-from ..loading.gguf_file import GgufTensor
 from ..loading.gguf_weights import GgufWeights
-from ..loading.weights import Weights
+from ..loading.weights import Weights, WeightSource
 from ..models.config import ModelConfig
 from .library import Layer, Model
-from .packing import GROUP, Blocks, Packed, halves_apart, in_order, quantised_8
+from .packing import (
+    GROUP,
+    Blocks,
+    Bytes,
+    Packed,
+    halves_apart,
+    in_order,
+    quantised_4,
+    quantised_8,
+)
 
 Floats = NDArray[np.float32]
 
 
 def bind_model(
-    config: ModelConfig, weights: GgufWeights, kv: PagedKV, max_model_len: int
+    config: ModelConfig, weights: WeightSource, kv: PagedKV, max_model_len: int, bits: int
 ) -> tuple[Model, list[object]]:
     """The library's model, and the memory that it points to: the caller keeps both.
 
     Raises ModelError where tensors are missing, misshapen or left over.
     """
-    binder = _Binder(config, weights, kv)
+    binder = _Binder(config, weights, kv, bits)
     model = binder.model(max_model_len)
     return model, binder.kept
 
 
 class _Binder:
-    def __init__(self, config: ModelConfig, weights: GgufWeights, kv: PagedKV) -> None:
+    def __init__(self, config: ModelConfig, weights: WeightSource, kv: PagedKV, bits: int) -> None:
         self._config = config
-        self._source = weights
+        self._packed = weights if isinstance(weights, GgufWeights) else None
         self._weights = Weights(weights, torch.float32)  # keeps the account of what was taken
+        self._bits = bits
         self._kv = kv
+        self._source = weights
         self.kept: list[object] = [kv, weights]
 
     def model(self, max_model_len: int) -> Model:
@@ -44,10 +52,7 @@ class _Binder:
         cosines, sines = config.rope.tables(config.head_dim, max_model_len, torch.float32)
         half = config.head_dim // 2
         turns = [cosines[:, :half].contiguous().numpy(), sines[:, half:].contiguous().numpy()]
-        embedding = self._take("model.embed_tokens.weight", config.vocab_size, config.hidden_size)
-        kind, data = embedding.type_id, embedding.data
-        if kind not in (F32, F16, Q4_0, Q4_1, Q8_0):
-            kind, data = F16, embedding.load().astype(np.float16).view(np.uint8).reshape(-1)
+        kind, data = self._embedding()
         self.kept += [layers, *turns, data]
         model = Model(
             num_layers=config.num_layers,
@@ -64,33 +69,51 @@ class _Binder:
             sines=turns[1].ctypes.data,
             embedding=data.ctypes.data,
             embedding_kind=kind,
-            norm=self._vector("model.norm.weight", config.hidden_size),
-            head=self._pack([self._head(embedding)]).matrix,
+            norm=self._address("model.norm.weight", config.hidden_size),
+            head=self._head().matrix,
             layers=layers,
         )
         self._weights.finish()
         return model
 
-    def _head(self, embedding: GgufTensor) -> tuple[Blocks, NDArray[np.int32]]:
-        config = self._config
-        tensor = embedding
-        if not config.tied_embeddings:
-            tensor = self._take("lm_head.weight", config.vocab_size, config.hidden_size)
-        return self._blocks([tensor])[0], in_order(config.vocab_size)
+    def _embedding(self) -> tuple[int, Bytes]:
+        """Rows as the file packs them where the library can look them up, else in float16."""
+        config, name = self._config, "model.embed_tokens.weight"
+        kind = None if self._packed is None else self._packed.tensor(name).type_id
+        if self._packed is not None and kind in (F32, F16, Q4_0, Q4_1, Q8_0):
+            if not self._is_tied:
+                self._weights.claim(name, config.vocab_size, config.hidden_size)
+            return kind, self._packed.tensor(name).data
+        values = torch.empty((config.vocab_size, config.hidden_size))
+        self._weights.require(name, *values.shape)
+        self._source.read(name, values)
+        if not self._is_tied:
+            self._weights.claim(name, *values.shape)
+        return F16, values.numpy().astype(np.float16).view(np.uint8).reshape(-1)
+
+    @property
+    def _is_tied(self) -> bool:
+        return self._config.tied_embeddings and "lm_head.weight" not in self._weights
+
+    def _head(self) -> Packed:
+        """Never in fewer bits than 8, unless the file has fewer: each token's logit is one row."""
+        name = "model.embed_tokens.weight" if self._is_tied else "lm_head.weight"
+        rows = {name: self._config.vocab_size}
+        return self._pack(self._blocks(rows, self._config.hidden_size, bits=8))
 
     def _layer(self, number: int) -> Layer:
         config, kv = self._config, self._kv
         prefix, hidden, dim = f"model.layers.{number}.", config.hidden_size, config.head_dim
         q_norm = k_norm = None
         if config.qk_norm:
-            q_norm = self._vector(f"{prefix}self_attn.q_norm.weight", dim)
-            k_norm = self._vector(f"{prefix}self_attn.k_norm.weight", dim)
+            q_norm = self._address(f"{prefix}self_attn.q_norm.weight", dim)
+            k_norm = self._address(f"{prefix}self_attn.k_norm.weight", dim)
         inner = config.intermediate_size
         out = {f"{prefix}self_attn.o_proj": hidden}
         down = {f"{prefix}mlp.down_proj": hidden}
         return Layer(
-            input_norm=self._vector(f"{prefix}input_layernorm.weight", hidden),
-            mlp_norm=self._vector(f"{prefix}post_attention_layernorm.weight", hidden),
+            input_norm=self._address(f"{prefix}input_layernorm.weight", hidden),
+            mlp_norm=self._address(f"{prefix}post_attention_layernorm.weight", hidden),
             q_norm=q_norm,
             k_norm=k_norm,
             qkv=self._qkv(prefix).matrix,
@@ -112,27 +135,22 @@ class _Binder:
 
     def _stacked(self, rows: dict[str, int], cols: int, has_bias: bool) -> Packed:
         """Matrices below one another, with their biases."""
-        tensors = [self._take(f"{name}.weight", count, cols) for name, count in rows.items()]
-        orders = [self._order(f"{name}.weight", count) for name, count in rows.items()]
-        packed = self._pack(list(zip(self._blocks(tensors), orders, strict=True)))
+        weights = {f"{name}.weight": count for name, count in rows.items()}
+        packed = self._pack(self._blocks(weights, cols, self._bits))
         if has_bias:
-            biases = [self._take(f"{name}.bias", count).load() for name, count in rows.items()]
-            own = [
-                bias[self._order(f"{name}.bias", len(bias))]
-                for name, bias in zip(rows, biases, strict=True)
-            ]
-            packed.bias = np.concatenate(own).astype(np.float32)
+            biases = [self._vector(f"{name}.bias", count) for name, count in rows.items()]
+            packed.bias = np.concatenate(biases)
         return packed
 
     def _gate_up(self, prefix: str) -> Packed:
         """32 rows of the gate, then the same 32 of up: both are wanted at once."""
         inner, hidden = self._config.intermediate_size, self._config.hidden_size
         names = [f"{prefix}mlp.{name}_proj" for name in ("gate", "up")]
-        parts = self._blocks([self._take(f"{name}.weight", inner, hidden) for name in names])
+        parts = self._blocks({f"{name}.weight": inner for name in names}, hidden, self._bits)
         rows = [np.arange(g, g + GROUP, dtype=np.int32) for g in range(0, inner, GROUP)]
-        packed = self._pack([(blocks, own) for own in rows for blocks in parts])
+        packed = self._pack([(blocks, own) for own in rows for blocks, _ in parts])
         if self._config.mlp_bias:
-            biases = [self._take(f"{name}.bias", inner).load() for name in names]
+            biases = [self._vector(f"{name}.bias", inner) for name in names]
             packed.bias = np.concatenate([bias[own] for own in rows for bias in biases])
         return packed
 
@@ -141,23 +159,42 @@ class _Binder:
         self.kept.append(packed)
         return packed
 
-    def _order(self, name: str, rows: int) -> NDArray[np.int32]:
-        if self._source.is_interleaved(name):
-            return halves_apart(rows, self._config.head_dim)
-        return in_order(rows)
+    def _blocks(
+        self, rows: dict[str, int], cols: int, bits: int
+    ) -> list[tuple[Blocks, NDArray[np.int32]]]:
+        """Matrices that are multiplied as one, each with the order of its rows: as the file packs
+        them where they all have the same bits, and no more than wanted."""
+        packed = self._as_packed(rows, bits)
+        if packed is not None:
+            for name, count in rows.items():
+                self._weights.claim(name, count, cols)
+            return packed
+        quantise = quantised_8 if bits == 8 else quantised_4
+        values = [self._weights.take(name, count, cols).numpy() for name, count in rows.items()]
+        return [(quantise(value), in_order(len(value))) for value in values]
 
-    def _blocks(self, tensors: Sequence[GgufTensor]) -> list[Blocks]:
-        """Matrices that are multiplied as one have the same number of bits."""
+    def _as_packed(
+        self, rows: dict[str, int], bits: int
+    ) -> list[tuple[Blocks, NDArray[np.int32]]] | None:
+        file = self._packed
+        if file is None or not all(name in self._weights for name in rows):
+            return None
+        tensors = [file.tensor(name) for name in rows]
         kinds = {tensor.type_id for tensor in tensors}
-        if kinds <= {Q4_0, Q4_1} or kinds == {Q8_0}:
-            return [Blocks(t.type_id, t.shape[0], t.shape[1], t.data) for t in tensors]
-        return [quantised_8(tensor.load()) for tensor in tensors]
+        if not (kinds <= {Q4_0, Q4_1} or (kinds == {Q8_0} and bits == 8)):
+            return None
+        dim = self._config.head_dim
+        orders = [
+            halves_apart(count, dim) if file.is_interleaved(name) else in_order(count)
+            for name, count in rows.items()
+        ]
+        blocks = [Blocks(t.type_id, t.shape[0], t.shape[-1], t.data) for t in tensors]
+        return list(zip(blocks, orders, strict=True))
 
-    def _vector(self, name: str, size: int) -> int:
-        values: Floats = np.ascontiguousarray(self._take(name, size).load(), dtype=np.float32)
+    def _address(self, name: str, size: int) -> int:
+        values = self._vector(name, size)
         self.kept.append(values)
         return int(values.ctypes.data)
 
-    def _take(self, name: str, *shape: int) -> GgufTensor:
-        self._weights.claim(name, *shape)
-        return self._source.tensor(name)
+    def _vector(self, name: str, size: int) -> Floats:
+        return self._weights.take(name, size).numpy()
