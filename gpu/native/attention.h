@@ -156,6 +156,6 @@ static void attend(const Model *m, const Layer *layer, const Step *step, Scratch
         for (int d = 0; d < m->dim; d += LANES) store(a.out[q] + d, load(a.out[q] + d) * share);
         int t = tile->first + q / group, head = kv_head * group + q % group;
         for (int g = 0; g < m->dim / GROUP; g++)
-            quantise_group(a.out[q] + g * GROUP, &s->attended, t, head * (m->dim / GROUP) + g);
+            quantise_group(a.out[q] + g * GROUP, &s->attended, t, head * (m->dim / GROUP) + g, layer->out.bits);
     }
 }

@@ -33,15 +33,19 @@ static void keep_value(const Model *m, const Layer *layer, const Step *step, int
 }
 
 /* One head of queries, keys or values for every token: product, norm, rotation, and where it belongs. */
-static void make_head(const Model *m, const Layer *layer, const Step *step, Scratch *s, int head) {
+static void make_head(const Model *m, const Layer *layer, const Step *step, Scratch *s, int head,
+                      Unpacked *memory) {
     int dim = m->dim, panels = dim / LANES;
     int is_query = head < m->heads, is_key = !is_query && head < m->heads + m->kv_heads;
     const float *norm = is_query ? layer->q_norm : is_key ? layer->k_norm : NULL;
     float made[TILE][512] __attribute__((aligned(64))), part[TILE][LANES];
+    int groups = layer->qkv.cols / GROUP;
+    const Unpacked *ready =
+        unpack_panels(&layer->qkv, head * panels, panels, &s->normed, step->num_tokens, memory);
     for (int first = 0; first < step->num_tokens; first += TILE) {
         int count = tile_size(first, step->num_tokens);
         for (int p = 0; p < panels; p++) {
-            multiply(&layer->qkv, head * panels + p, &s->normed, first, count, part);
+            multiply(&layer->qkv, head * panels + p, panel_of(ready, p, groups), &s->normed, first, count, part);
             for (int t = 0; t < count; t++) memcpy(made[t] + p * LANES, part[t], sizeof part[t]);
         }
         for (int t = 0; t < count; t++) {

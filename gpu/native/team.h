@@ -27,12 +27,14 @@ typedef struct {
     _Atomic uint64_t state; /* the phase, and in the low half the pieces of it that are claimed */
     atomic_int done;        /* pieces of this phase that are done */
     atomic_int rounds;      /* the same as `round`, to look at without the lock */
+    atomic_int joined;      /* threads that have begun to serve */
 } Team;
 
 typedef struct {
     Team *team;
     Work work;
     uint32_t phase;
+    int index;
 } Member;
 
 INLINE void pause_a_little(void) {
@@ -75,13 +77,13 @@ static void forward(Member *own);
 
 static void *serve(void *given) {
     Team *team = given;
-    int seen = 0;
+    int seen = 0, index = atomic_fetch_add(&team->joined, 1) + 1;
     for (;;) {
         for (int spins = 0; spins < 20000 && atomic_load(&team->rounds) == seen; spins++) pause_a_little();
         pthread_mutex_lock(&team->lock);
         while (team->round == seen) pthread_cond_wait(&team->wake, &team->lock);
         seen = team->round;
-        Member own = {team, team->work, team->work.first_phase};
+        Member own = {team, team->work, team->work.first_phase, index};
         int leaves = team->leaves;
         pthread_mutex_unlock(&team->lock);
         if (leaves) return NULL;
