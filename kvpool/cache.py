@@ -32,8 +32,8 @@ class BlockCache:
             for block in evicted:
                 self._index.forget(block)
             blocks += evicted
-            if self._pins and self._pins.hold_any(evicted):
-                self._sort_pinned()
+            if self._pins:
+                self.free.unpin(self._pins.lose(evicted))
         return blocks
 
     def give_back(self, blocks: Iterable[int]) -> None:
@@ -71,8 +71,8 @@ class BlockCache:
     ) -> None:
         """Make blocks findable; see PrefixIndex."""
         self._index.publish(step, blocks, previous, token_ids)
-        if self._pins and self._pins.await_any(blocks):
-            self._sort_pinned()
+        if self._pins:
+            self.free.pin(self._pins.find_more(blocks))
 
     def commit(self, done: int) -> None:
         """Steps up to `done` have written their blocks."""
@@ -83,7 +83,11 @@ class BlockCache:
     def forget_uncommitted(self, done: int) -> None:
         """Steps after `done` failed: what they were to write is not there."""
         self._index.commit(done)
-        self._blank(self._index.forget_uncommitted())
+        for block in self._index.forget_uncommitted():
+            self.free.blank_again(block)
+        if self._pins:
+            self._pins.look_again()
+            self.free.pin_only(self._pins.blocks)
 
     def forget_unused(self, unused_since_ns: int) -> None:
         """What nobody has used since then is too old."""
@@ -92,12 +96,9 @@ class BlockCache:
             self.free.blank_again(block)
 
     def forget_all(self) -> None:
-        self._blank(self._index.forget_all())
-
-    def _blank(self, blocks: Iterable[int]) -> None:
-        for block in blocks:
-            self.free.blank_again(block)
-        self._sort_pinned()
+        self._index.forget_all()
+        self.free.blank_all()
+        self._pins.look_again()
 
     # What is kept
 
@@ -105,18 +106,12 @@ class BlockCache:
         """Give these tokens' full blocks away last, those included that are not cached yet."""
         full = len(ask.token_ids) // self._block_size * self._block_size
         pieces = content_pieces(ask.token_ids[:full], self._block_size)
-        self._pins.add(ask.pin, ask.root, pieces)
-        self._sort_pinned()
+        self.free.pin(self._pins.add(ask.pin, ask.root, pieces))
 
     def unpin(self, pin: int, now_ns: int) -> None:
         """The content is cached like any other again, as if it had been used just now."""
         self.free.now_ns = now_ns
-        self._pins.remove(pin)
-        self._sort_pinned()
-
-    def _sort_pinned(self) -> None:
-        self._pins.look_again()
-        self.free.pin_only(self._pins.blocks)
+        self.free.unpin(self._pins.remove(pin))
 
     def check(self) -> None:
         """Assert that every free block is kept for what it holds."""

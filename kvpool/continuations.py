@@ -34,6 +34,10 @@ class Continuations:
     def remove(self, block: int) -> None:
         self._befores[block] = NOTHING
 
+    def clear(self) -> None:
+        """No block is published any more."""
+        self._befores = array("q", bytes(8 * len(self._befores)))
+
     def follows(self, block: int, before: Before) -> bool:
         return self._befores[block] == hash(before)
 

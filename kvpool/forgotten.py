@@ -17,7 +17,7 @@ class Forgotten:
     """
 
     def __init__(self, most: int) -> None:
-        self._most = most
+        self.most = most
         self._recent: dict[Key, tuple[int, PrefixEnd]] = {}
         self._older: dict[Key, tuple[int, PrefixEnd]] = {}
 
@@ -26,7 +26,7 @@ class Forgotten:
 
     def add(self, key: Key, content: int, why: PrefixEnd) -> None:
         self._recent[key] = content, why
-        if len(self._recent) >= self._most:
+        if len(self._recent) >= self.most:
             self._older, self._recent = self._recent, {}
 
     def follows(self, depth: int) -> bool:

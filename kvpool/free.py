@@ -61,16 +61,31 @@ class FreeBlocks:
                 del cached[block]
                 self._blank.append(block)
 
+    def blank_all(self) -> None:
+        """Every cached block lost its content."""
+        self._blank += [*self._cached, *self._pinned]
+        self._cached.clear()
+        self._pinned.clear()
+
     def pin_only(self, blocks: Sequence[int]) -> None:
         """Of the cached blocks exactly these are given away last, the last of them first."""
         wanted = set(blocks)
-        for block in [block for block in self._pinned if block not in wanted]:
-            del self._pinned[block]
-            self.add_cached(block)
+        self.unpin([block for block in self._pinned if block not in wanted])
+        self.pin(blocks)
+
+    def pin(self, blocks: Sequence[int]) -> None:
+        """Those of these that are cached are given away last, the last of them first."""
         for block in reversed(blocks):
             if block in self._cached:
                 del self._cached[block]
                 self.add_pinned(block)
+
+    def unpin(self, blocks: Sequence[int]) -> None:
+        """Those of these that were kept are cached like any other, as if used just now."""
+        for block in blocks:
+            if block in self._pinned:
+                del self._pinned[block]
+                self.add_cached(block)
 
     def unused_since(self, time_ns: int) -> list[int]:
         """Cached blocks that nobody has used since then or longer, the oldest first."""

@@ -134,14 +134,17 @@ class PrefixIndex:
             self._forgotten.add(key, content, why)
         self._content[block] = None
 
-    def forget_all(self) -> list[int]:
-        """Forget every published block and return them."""
-        blocks = list(self._block_of.values())
-        for block in blocks:
-            self.forget(block, PrefixEnd.RESET)
-        self._uncommitted.clear()
+    def forget_all(self) -> None:
+        """Forget every published block, in one go; of very many only the last are remembered."""
+        for key, block in list(self._block_of.items())[-self._forgotten.most :]:
+            content = self._content[block]
+            assert content is not None
+            self._forgotten.add(key, content, PrefixEnd.RESET)
+        self._block_of.clear()
+        self._key = [None] * len(self._key)
         self._content = [None] * len(self._content)  # those of twins, too
-        return blocks
+        self._continuations.clear()
+        self._uncommitted.clear()
 
     def commit(self, done: int) -> None:
         """Steps up to `done` have written their blocks."""

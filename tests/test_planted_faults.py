@@ -173,7 +173,7 @@ def a_difference_from_another_salt_is_told(patch: pytest.MonkeyPatch) -> None:
 
 @fault
 def a_pin_does_not_see_what_is_computed_after_it(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Pins, "await_any", lambda self, blocks: False)
+    patch.setattr(Pins, "find_more", lambda self, published: [])
 
 
 @fault

@@ -9,14 +9,18 @@ from stepahead import ConfigError, Engine, EngineConfig, EngineDead, RequestReje
 from stepahead.actors.recording import read_recording, replay
 from stepahead.actors.virtual_time import run_virtual
 from stepahead.kvpool import prefix_root
+from stepahead.kvpool.content import Key
 from stepahead.messages import (
     ForgetUnused,
+    FullBlocks,
     PinPrefix,
     PrefixAccount,
     PrefixEnd,
+    PublishBlocks,
     UnpinPrefix,
     UnpublishBlocks,
     frozen_ints,
+    frozen_longs,
 )
 
 from .engines import make_engine, virtual
@@ -62,6 +66,39 @@ def test_a_pin_keeps_what_is_computed_only_later() -> None:
     cache(user, tokens(100, 24))
 
     assert ask(user, tokens(0, 9)).cached_tokens == 8
+
+
+def test_only_pins_that_wait_for_it_look_at_what_is_published() -> None:
+    user = PoolUser(8)
+    for number in range(100):
+        pin(user, tokens(1000 * number, 8), number=number)
+    user.admit(0, tokens(0, 8))
+    index, looked = user.pool._cache._index, list[Key]()
+    find = index.find
+
+    def watched(key: Key) -> tuple[int, int] | None:
+        looked.append(key)
+        return find(key)
+
+    index.find = watched  # type: ignore[method-assign]  # it watches, and passes on
+
+    full = FullBlocks(0, frozen_longs([0, 0]), frozen_ints([0, 1]), frozen_ints(tokens(0, 8)))
+    user.pool.publish(PublishBlocks(0, 0, full))
+
+    assert len(looked) == 2
+
+
+def test_a_pin_keeps_what_it_lost_when_that_is_computed_again() -> None:
+    user = PoolUser(6)
+    cache(user, tokens(0, 12))
+    pin(user, tokens(0, 12))
+    pin(user, tokens(0, 4), number=2)
+    ask(user, tokens(100, 24))  # everything is needed for once
+
+    cache(user, tokens(0, 12))
+    cache(user, tokens(200, 12))
+
+    assert ask(user, tokens(0, 13)).cached_tokens == 12
 
 
 def test_an_unpinned_prefix_is_evicted_like_any_other() -> None:
