@@ -306,6 +306,17 @@ class World:
             self.complete()
         raise AssertionError("the engine does not come to an end")
 
+    def run_until_ended(self, serial: int, most: int = 50) -> None:
+        """The same until one request has ended."""
+        for _ in range(most):
+            if serial in self.ended:
+                return
+            while self.plan() is not None:
+                pass
+            assert self.plans, "nothing runs"
+            self.complete()
+        raise AssertionError(f"request {serial} waits too long")
+
     def _look(self) -> None:
         for masks in self.batcher.take_masks():
             self.device.sample(masks)

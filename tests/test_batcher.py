@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from stepahead.actors.batching.limits import MAX_BYPASSES
 from stepahead.gpu.oracle import Oracle
 from stepahead.messages import FinishReason, RowFailed, StepDone, StepFailed, frozen_ints
 
@@ -577,4 +578,25 @@ def test_steps_and_requests_are_counted_beyond_32_bits() -> None:
     world.run()
 
     assert all(world.said[r.serial] == world.answer(r) for r in requests)
+    world.assert_is_empty()
+
+
+def test_who_may_not_resume_yet_holds_up_nobody_behind_it() -> None:
+    world = World(limits=make_limits(max_num_seqs=2))
+    world.request(0, [1, 2, 3], max_tokens=253, stop_token_ids=())  # may come to need everything
+    world.request(1, [4, 5, 6], max_tokens=20, priority=1, stop_token_ids=())
+    for serial in (2, 3, 4):  # each takes the seat of the lesser one for a while
+        world.plan()
+        world.complete()
+        world.request(serial, [serial], max_tokens=1)
+        world.run_until_ended(serial)
+    assert world.preemptions == 3
+
+    for serial in range(5, 5 + 2 * MAX_BYPASSES):
+        world.request(serial, [serial], max_tokens=1, priority=1)
+        world.run_until_ended(serial)
+
+    assert not {0, 1} & set(world.ended)
+    world.run()
+    assert world.said[1] == world.answer(world.requests[1])
     world.assert_is_empty()

@@ -57,8 +57,6 @@ class Admission:
         slot = self._slot_for(draft, sequence)
         if slot is None:
             return None
-        if not self._is_safe_to_resume(sequence):
-            return Grant.REFUSED
         token_ids = ledger.confirmed_tokens(sequence)
         chunk = self._first_chunk(draft, len(token_ids))
         answer = self._blocks.admit(
@@ -117,11 +115,16 @@ class Admission:
         columns = (epoch, cached_tokens, end, num_confirmed)
         return Rows(frozen_longs((slot,)), *(frozen_ints((value,)) for value in columns))
 
-    def _is_safe_to_resume(self, sequence: Sequence) -> bool:
+    def may_resume(self, draft: StepDraft, sequence: Sequence) -> bool:
         """Rule 14: after some preemptions only where its worst case fits beside those of everyone
-        earlier, so that none of them can ever take its blocks again."""
+        earlier, so that none of them can ever take its blocks again. Where one does not fit, none
+        after it does."""
         if sequence.preemptions < MAX_PREEMPTIONS:
             return True
+        draft.is_crowded = draft.is_crowded or not self._worst_cases_fit(sequence)
+        return not draft.is_crowded
+
+    def _worst_cases_fit(self, sequence: Sequence) -> bool:
         blocks_for = self._limits.blocks_for
         earlier = [other for other in self._roster if other.order < sequence.order]
         worst = sum(blocks_for(other.most_kv) for other in [*earlier, sequence])

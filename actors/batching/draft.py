@@ -46,6 +46,7 @@ class StepDraft:
     budget: int  # token positions that may still be added
     preempted: set[int] = field(default_factory=set)  # slots whose sequence gave way in this turn
     promised: int | None = None  # blocks that running prefills lack, while that is known
+    is_crowded: bool = False  # somebody may not resume beside the worst cases of those before it
     left_out: int | None = None  # the class of who could run if there were budget left
     new_rows: list[RowState] = field(default_factory=list)
     drafts: Drafts | None = None

@@ -39,8 +39,8 @@ class Planner:
         place = 0
         misfits: list[Sequence] = []
         for sequence in self._roster.waiting.snapshot():
-            if not sequence.is_ready:
-                continue
+            if not sequence.is_ready or not self._admission.may_resume(draft, sequence):
+                continue  # it waits for something else than room, and nobody for it
             until = int(np.searchsorted(classes, sequence.priority, side="right"))
             self._running.advance(draft, order, classes, place, until)
             place = max(place, until)
