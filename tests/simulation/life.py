@@ -8,6 +8,7 @@ and every request and every step has had exactly one end.
 import asyncio
 from collections import Counter
 from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -175,12 +176,9 @@ class _Life:
                 self._start(self._drain(engine, timeout))
             case ReloadWeights(source=source):
                 self._start(engine.reload_weights(source))
-            case Pin(name=name, ttl=ttl):
-                self._pins[name] = await engine.pin_prefix(
-                    family_tokens(operation.family, operation.shared),
-                    cache_salt=operation.salt,
-                    ttl=None if ttl is None else ttl / 1e3,
-                )
+            case Pin():
+                with suppress(EngineDead):
+                    self._pins[operation.name] = await self._pin(engine, operation)
             case Unpin():
                 if operation.name in self._pins:
                     await self._pins[operation.name].unpin()
@@ -196,6 +194,13 @@ class _Life:
                 await engine.close()
             case _:
                 raise TypeError(f"nobody knows how to perform {operation}")
+
+    async def _pin(self, engine: Engine, pin: Pin) -> HeldPin:
+        return await engine.pin_prefix(
+            family_tokens(pin.family, pin.shared),
+            cache_salt=pin.salt,
+            ttl=None if pin.ttl is None else pin.ttl / 1e3,
+        )
 
     def _start(self, control: Coroutine[Any, Any, None]) -> None:
         self._controls.append(asyncio.create_task(control))
