@@ -600,3 +600,19 @@ def test_who_may_not_resume_yet_holds_up_nobody_behind_it() -> None:
     world.run()
     assert world.said[1] == world.answer(world.requests[1])
     world.assert_is_empty()
+
+
+def test_requests_that_ended_leave_no_timers_behind() -> None:
+    world = World(limits=make_limits(ageing_ns=10**15))
+    world.request(0, [1], max_tokens=200, deadline_ns=10**9, stop_token_ids=())  # due first
+
+    for serial in range(1, 200):
+        late = 10**12 + serial
+        world.request(serial, [1], max_tokens=1, deadline_ns=late, queue_deadline_ns=late)
+        world.batcher.abort(serial)
+
+    assert len(world.batcher._deadlines._heap) < 100
+    assert len(world.batcher._ageing._heap) < 100
+    world.now = 10**9
+    world.pass_time()
+    assert world.ended[0].reason is FinishReason.TIMEOUT

@@ -17,7 +17,7 @@ class Deadlines:
     def add(self, request: Generate) -> None:
         for time_ns in (request.deadline_ns, request.queue_deadline_ns):
             if time_ns is not None:
-                heapq.heappush(self._heap, (time_ns, request.serial))
+                _push(self._heap, (time_ns, request.serial), self._roster)
 
     def take_expired(self, now_ns: int) -> Iterator[int]:
         """The serials whose deadline has passed, or that have waited longer than they would."""
@@ -44,7 +44,7 @@ class Ageing:
 
     def add(self, serial: int, now_ns: int) -> None:
         if self._ageing_ns is not None:
-            heapq.heappush(self._heap, (now_ns + self._ageing_ns, serial))
+            _push(self._heap, (now_ns + self._ageing_ns, serial), self._roster)
 
     def pass_time(self, now_ns: int) -> None:
         while self._heap and self._heap[0][0] <= now_ns:
@@ -55,3 +55,11 @@ class Ageing:
             if not self._roster.is_running(sequence):
                 self._roster.raise_class(sequence)
             self.add(serial, now_ns)
+
+
+def _push(heap: list[tuple[int, int]], entry: tuple[int, int], roster: Roster) -> None:
+    """Who ended leaves its entries behind; once most are such they go, however far their time."""
+    heapq.heappush(heap, entry)
+    if len(heap) > 4 * len(roster) + 64:
+        heap[:] = [(time_ns, serial) for time_ns, serial in heap if serial in roster]
+        heapq.heapify(heap)
