@@ -616,3 +616,20 @@ def test_requests_that_ended_leave_no_timers_behind() -> None:
     world.now = 10**9
     world.pass_time()
     assert world.ended[0].reason is FinishReason.TIMEOUT
+
+
+def test_who_was_raised_and_may_take_no_seat_is_in_nobodys_way() -> None:
+    world = World(limits=make_limits(max_num_seqs=1, ageing_ns=3))
+    world.request(0, [1, 2, 3], max_tokens=100, priority=5, stop_token_ids=())
+    world.plan()
+    world.request(1, [4, 5, 6], max_tokens=3, priority=5)
+    for _ in range(30):  # it gains more classes than there are
+        world.pass_time()
+        world.plan()
+        world.complete()
+
+    world.request(2, [7, 8], max_tokens=3)
+    world.run_until_ended(2)
+    world.run()
+
+    assert list(world.ended) == [2, 1, 0]

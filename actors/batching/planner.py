@@ -38,7 +38,10 @@ class Planner:
         order, classes = running.slots, running.classes  # as they are at the start of the turn
         place = 0
         misfits: list[Sequence] = []
+        seatless: int | None = None  # only who came with a better class than this may find a seat
         for sequence in self._roster.waiting.snapshot():
+            if seatless is not None and sequence.request.priority >= seatless:
+                continue
             if not sequence.is_ready or not self._admission.may_resume(draft, sequence):
                 continue  # it waits for something else than room, and nobody for it
             until = int(np.searchsorted(classes, sequence.priority, side="right"))
@@ -48,6 +51,8 @@ class Planner:
             if outcome == Grant.FULL:
                 for misfit in misfits:
                     misfit.bypassed += 1
+            elif outcome is None and sequence.raised and draft.budget > 0:
+                seatless = sequence.request.priority  # it may not take what the others may (13)
             elif not self._may_be_bypassed(sequence, outcome, misfits):
                 break
         self._running.advance(draft, order, classes, place, len(order))
