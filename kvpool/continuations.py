@@ -47,5 +47,8 @@ class Continuations:
         blocks = (np.frombuffer(self._befores, np.int64) == hash(before)).nonzero()[0]
         if not len(blocks):
             return None
+        blocks = blocks[self._tokens[blocks, 0] == token_ids[0]]
+        if not len(blocks):
+            return 0
         differs = self._tokens[blocks] != token_ids
         return int(differs.argmax(axis=1).max())
