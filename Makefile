@@ -33,7 +33,7 @@ test: $(TEST_READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 simulate: $(TEST_READY)
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(FIRST)

@@ -48,7 +48,7 @@ async def running_engine(config: EngineConfig) -> AsyncIterator["Engine"]:
         with (
             progress(f"loading {config.model}") as hide,
             _interruption_ends_all(hide),
-            _nothing_collected(),
+            nothing_collected(),
         ):
             from ..actors.engine import Engine
 
@@ -57,9 +57,9 @@ async def running_engine(config: EngineConfig) -> AsyncIterator["Engine"]:
 
 
 @contextmanager
-def _nothing_collected() -> Iterator[None]:
-    """Keep the collector away from libraries and weights, while they load and ever after: it
-    would walk through them again and again and find nothing."""
+def nothing_collected() -> Iterator[None]:
+    """Keep the collector away from what is made meanwhile, then and ever after: it would walk
+    through libraries, weights or a simulation again and again and find nothing."""
     gc.disable()
     try:
         yield

@@ -12,7 +12,7 @@ from ..gpu.host import count_host_blocks
 from .mistake import Mistake
 from .options import LimitOptions, limit_options
 from .output import write, write_json
-from .runner import progress
+from .runner import nothing_collected, progress
 
 if TYPE_CHECKING:
     from ..actors.config import EngineConfig
@@ -94,7 +94,7 @@ def simulate(
     requests = _requests(trace, {name: v for name, v in arrivals.items() if v is not None})
     from ..actors.simulation.run import simulate as run
 
-    with progress(f"simulating {len(requests):,} requests"):
+    with progress(f"simulating {len(requests):,} requests"), nothing_collected():
         result = run(requests, config, hardware)
     if picture is not None:
         from .picture import draw

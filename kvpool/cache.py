@@ -29,8 +29,7 @@ class BlockCache:
         blocks = self.free.pop_blank(count)
         if len(blocks) < count:
             evicted = self.free.pop_cached(count - len(blocks))
-            for block in evicted:
-                self._index.forget(block)
+            self._index.forget(evicted)
             blocks += evicted
             if self._pins:
                 self.free.unpin(self._pins.lose(evicted))
@@ -91,8 +90,9 @@ class BlockCache:
 
     def forget_unused(self, unused_since_ns: int) -> None:
         """What nobody has used since then is too old."""
-        for block in self.free.unused_since(unused_since_ns):
-            self._index.forget(block, PrefixEnd.EXPIRED)
+        blocks = self.free.unused_since(unused_since_ns)
+        self._index.forget(blocks, PrefixEnd.EXPIRED)
+        for block in blocks:
             self.free.blank_again(block)
 
     def forget_all(self) -> None:

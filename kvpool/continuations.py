@@ -1,7 +1,6 @@
 """Which published contents follow the same content: asked where a prefix ends, to say how far the
 closest of them goes on alike."""
 
-from array import array
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,31 +19,31 @@ class Continuations:
     """
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
-        self._befores = array("q", bytes(8 * num_blocks))
+        self._befores = np.zeros(num_blocks, dtype=np.int64)
         self._tokens = np.zeros((num_blocks, block_size), dtype=np.int32)
 
     def hold(self, blocks: Sequence[int], token_ids: Ints) -> None:
         """These blocks hold `token_ids` [blocks * block_size]."""
         self._tokens[blocks] = token_ids.reshape(-1, self._tokens.shape[1])
 
-    def add(self, block: int, before: Before) -> None:
-        """The block is published, after this content."""
-        self._befores[block] = hash(before)
+    def add(self, blocks: Sequence[int], befores: Sequence[Before]) -> None:
+        """These blocks are published, each after its content."""
+        self._befores[blocks] = [hash(before) for before in befores]
 
-    def remove(self, block: int) -> None:
-        self._befores[block] = NOTHING
+    def remove(self, blocks: Sequence[int]) -> None:
+        self._befores[blocks] = NOTHING
 
     def clear(self) -> None:
         """No block is published any more."""
-        self._befores = array("q", bytes(8 * len(self._befores)))
+        self._befores[:] = NOTHING
 
     def follows(self, block: int, before: Before) -> bool:
-        return self._befores[block] == hash(before)
+        return bool(self._befores[block] == hash(before))
 
     def most_in_common(self, before: Before, token_ids: Ints) -> int | None:
         """How many tokens [block_size] the closest continuation begins with alike, none of them
         being the same; None where nothing follows."""
-        blocks = (np.frombuffer(self._befores, np.int64) == hash(before)).nonzero()[0]
+        blocks = (self._befores == hash(before)).nonzero()[0]
         if not len(blocks):
             return None
         blocks = blocks[self._tokens[blocks, 0] == token_ids[0]]

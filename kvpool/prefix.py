@@ -100,11 +100,11 @@ class PrefixIndex:
         Nothing happens where the content before has been forgotten: it could never be reached.
         """
         block_of, keys, contents = self._block_of, self._key, self._content
-        continuations = self._continuations
-        continuations.hold(blocks, token_ids)
+        self._continuations.hold(blocks, token_ids)
         pieces = content_pieces(token_ids, self._block_size)
         first = content = self._last_content + 1
         found: list[int] = []
+        befores: list[Before] = []
         for block, preceding, piece in zip(blocks, previous, pieces, strict=True):
             before = contents[preceding] if isinstance(preceding, int) else preceding
             if before is None:
@@ -115,24 +115,26 @@ class PrefixIndex:
                 contents[block] = contents[twin]
                 continue
             block_of[key], keys[block], contents[block] = block, key, content
-            continuations.add(block, before)
             found.append(block)
+            befores.append(before)
             content += 1
         if found:
+            self._continuations.add(found, befores)
             self._last_content = content - 1
             self._uncommitted.append((step, found, first))
 
-    def forget(self, block: int, why: PrefixEnd = PrefixEnd.EVICTED) -> None:
-        """The block is about to hold something else, or is not to be found any more."""
-        key = self._key[block]
-        if key is not None:
-            del self._block_of[key]
-            self._key[block] = None
-            content = self._content[block]
-            assert content is not None
-            self._continuations.remove(block)
-            self._forgotten.add(key, content, why)
-        self._content[block] = None
+    def forget(self, blocks: Sequence[int], why: PrefixEnd = PrefixEnd.EVICTED) -> None:
+        """These blocks are about to hold something else, or are not to be found any more."""
+        block_of, keys, contents = self._block_of, self._key, self._content
+        for block in blocks:
+            key, content = keys[block], contents[block]
+            if key is not None:
+                assert content is not None
+                del block_of[key]
+                keys[block] = None
+                self._forgotten.add(key, content, why)
+            contents[block] = None
+        self._continuations.remove(blocks)
 
     def forget_all(self) -> None:
         """Forget every published block, in one go; of very many only the last are remembered."""
@@ -161,8 +163,7 @@ class PrefixIndex:
             if self._is(block, content)
         ]
         self._uncommitted.clear()
-        for block in blocks:
-            self.forget(block, PrefixEnd.FAILED)
+        self.forget(blocks, PrefixEnd.FAILED)
         return blocks
 
     def _is(self, block: int, content: int) -> bool:
