@@ -278,3 +278,10 @@ def test_a_small_workload_runs_on_the_default_model(tmp_path: Path) -> None:
     assert line["device"] == "cpu"
     assert line["out_tok_s"]["median"] > 0
     assert [len(ids) for ids in json.loads(out.read_text())["outputs"]["W1"][1]] == [2]
+
+
+def test_transformers_computes_in_a_dtype_it_knows_beside_quantised_weights() -> None:
+    from stepahead.cli.bench.transformers import _dtype_of
+
+    assert _dtype_of("float32") == "float32"
+    assert _dtype_of("quantised") in ("float32", "bfloat16")

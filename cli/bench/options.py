@@ -67,7 +67,8 @@ _BENCH = (
     click.option(
         "--against",
         type=click.Choice(["transformers"]),
-        help="Run its `generate` on the single stream in turn with the engine, in the same dtype.",
+        help="Run its `generate` on the single stream in turn with the engine, in the same "
+        "dtype if it has that.",
     ),
 )
 

@@ -1,4 +1,5 @@
-"""The single stream of the engine beside `generate` of transformers: same weights, same dtype.
+"""The single stream of the engine beside `generate` of transformers: same weights, and the same
+dtype, or what suits the processor where the engine computes quantised weights.
 
 The two run in turn, so that a machine whose speed drifts drifts for both, and in two processes:
 in one, each side's idle threads slow the other down.
@@ -11,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ...actors.config import EngineConfig
+from ...gpu.choices import auto_dtype
 from ...gpu.loading.resolve import resolve_model
+from ...gpu.processor import read_processor
 from ..runner import progress, running_engine
 from .measurement import Measurement
 from .measures import of_stream
@@ -27,7 +30,7 @@ async def compare(config: EngineConfig, runs: int, report: Report) -> None:
     async with running_engine(config) as engine:
         facts = engine.facts
         with progress("loading the same model in transformers"):
-            peer = _Peer(resolve_model(config.model), facts.dtype)
+            peer = _Peer(resolve_model(config.model), _dtype_of(facts.dtype))
         workload = Shapes(facts.vocab_size, facts.max_model_len).single(runs + 1)
         pairs = []
         try:
@@ -41,7 +44,8 @@ async def compare(config: EngineConfig, runs: int, report: Report) -> None:
     here = about | {"peak_memory_mb": peak_memory_mb()}
     ratios = [{"ratio": a["out_tok_s"] / b["out_tok_s"]} for a, b in zip(ours, theirs, strict=True)]
     report.add(Measurement("single", here, ours))
-    report.add(Measurement("transformers generate", about, theirs))
+    beside = about | {"dtype": _dtype_of(str(about["dtype"]))}
+    report.add(Measurement("transformers generate", beside, theirs))
     report.add(Measurement("engine to transformers", {}, ratios))
 
 
@@ -64,6 +68,10 @@ class _Peer:
     def close(self) -> None:
         self._connection.close()
         self._process.join()
+
+
+def _dtype_of(ours: str) -> str:
+    return auto_dtype(read_processor()).value if ours == "quantised" else ours
 
 
 def _serve(connection: Connection, path: Path, dtype: str) -> None:
