@@ -152,8 +152,9 @@ class BlockPool:
         if free < need + margin:
             outcome = Grant.LATER if free + due >= need + margin else Grant.REFUSED
             return self._admitted(outcome, tails)
-        # Before anything is evicted for this very sequence:
-        account = self._cache.account(ask.root, ask.token_ids, match)
+        account = None
+        if ask.is_explained:  # before anything is evicted for this very sequence
+            account = self._cache.account(ask.root, ask.token_ids, match)
         self._holders.drop(table, len(table) - len(spare), ask.done)
         self._settle(ask.done)
         for block in found:

@@ -104,6 +104,7 @@ class AdmitSequence:
     chunk: int  # tokens it may compute in its first step, beyond the prefix found
     held_tokens: int  # positions whose KV is in blocks that the slot holds
     is_alone: bool  # nobody runs
+    is_explained: bool  # whether the account of its prefix is wanted
     promised: int  # blocks that admitted prefills will still need
     victims: Longs  # slots, the least important first: of lower class, or later and waiting
     fences: Longs  # the last step that mentions each victim
@@ -123,7 +124,7 @@ class SequenceAdmitted:
     saved: Ints  # blocks of each that the next step copies to host memory
     num_free: int
     next_fence: int | None
-    account: PrefixAccount | None = None  # with FULL
+    account: PrefixAccount | None = None  # with FULL, where it was wanted
     copies: Copies | None = None  # for the next step
 
 

@@ -57,6 +57,7 @@ class PoolUser:
                 chunk,
                 held_tokens,
                 self.pool.num_held == 0,
+                True,
                 promised,
                 frozen_longs(victims),
                 frozen_longs((0,) * len(victims) if fences is None else fences),

@@ -35,7 +35,7 @@ class Admission:
         self._victims = parts.victims
         self._steps = parts.steps
         self._report = parts.report
-        self._is_caching = parts.publisher is not None
+        self._explains = parts.publisher is not None and parts.limits.explains_prefixes
         self._giving_way = giving_way
         self._add_rows = add_rows
 
@@ -66,6 +66,7 @@ class Admission:
             chunk=chunk,
             held_tokens=int(ledger.scheduled[slot]),
             is_alone=len(self._roster.running) == 0,
+            is_explained=self._explains and not sequence.was_admitted,
             promised=self.promised_blocks(draft),
             victims=self._victims.of_admission(sequence, lesser),
         )
@@ -189,6 +190,5 @@ class Admission:
         """What a preempted sequence finds of itself later is no hit, and is not told."""
         if not sequence.was_admitted:
             sequence.was_admitted = True
-            account = answer.account if self._is_caching else None
             serial, cached_tokens = sequence.request.serial, answer.cached_tokens
-            self._report.add(Admitted(serial, cached_tokens, now_ns, account))
+            self._report.add(Admitted(serial, cached_tokens, now_ns, answer.account))

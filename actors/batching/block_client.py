@@ -119,6 +119,7 @@ class BlockClient:
         chunk: int,
         held_tokens: int,
         is_alone: bool,
+        is_explained: bool,
         promised: int,
         victims: Longs,
     ) -> SequenceAdmitted:
@@ -134,6 +135,7 @@ class BlockClient:
                 chunk,
                 held_tokens,
                 is_alone,
+                is_explained,
                 promised,
                 victims,
                 fences,

@@ -21,6 +21,7 @@ class BatchLimits:
     long_prefill_token_threshold: int | None
     steps_in_flight: int
     prefix_caching: bool
+    explains_prefixes: bool = True  # whether requests get account of their prefix
     holds_sampling: bool = False  # whether the device samples rows later, when their masks come
     ageing_ns: int | None = None  # waiting that long raises a sequence by one class
     prefix_ttl_ns: int | None = None  # cached content that nobody uses for that long is forgotten

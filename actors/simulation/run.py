@@ -113,7 +113,8 @@ class _Run:
 
     def _wire(self, config: EngineConfig) -> None:
         facts, clock = self._facts, self._clock
-        limits = batch_limits(config, Backend(self._device, ToyTokenizer(), SamplingParams()))
+        backend = Backend(self._device, ToyTokenizer(), SamplingParams())
+        limits = replace(batch_limits(config, backend), explains_prefixes=False)  # nobody asks
         journal = Journal(lambda: int(clock.now * 1e9))
         self._pool = build_pool(limits, watermark=int(config.watermark * facts.num_blocks))
         self._batcher = Batcher(limits, self._pool)
