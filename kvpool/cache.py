@@ -37,11 +37,12 @@ class BlockCache:
 
     def give_back(self, blocks: Iterable[int]) -> None:
         """Nobody refers to these any more; they keep what they hold."""
-        index, pins, free = self._index, self._pins, self.free
+        is_findable, free = self._index.is_findable, self.free
+        pins = self._pins if self._pins else None
         for block in blocks:
-            if not index.is_findable(block):
+            if not is_findable(block):
                 free.add_blank(block)
-            elif pins and pins.holds(block):
+            elif pins is not None and pins.holds(block):
                 free.add_pinned(block)
             else:
                 free.add_cached(block)
