@@ -8,7 +8,8 @@ callers ◄─ Detokenizer ◄── TokensReady
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,7 +98,7 @@ def wire(
     to_executor: Mailbox[ExecutorMessage] = Mailbox("executor", journal)
     to_detokenizer: Mailbox[DetokenizerMessage] = Mailbox("detokenizer", journal)
 
-    try:
+    with _room_for_slots(setup):
         cores = build_cores(
             setup,
             journal,
@@ -109,11 +110,6 @@ def wire(
             # A timer in floating point may fire a moment early, and would be set again for ever.
             call_at=lambda t_ns, call: loop.call_later(max(t_ns - clock(), 0) / 1e9 + 1e-6, call),
         )
-    except MemoryError as error:
-        raise ConfigError(
-            f"{setup.limits.num_slots:,} slots of {setup.limits.max_model_len:,} positions do not "
-            "fit into memory; use fewer"
-        ) from error
     to_scheduler = cores.to_scheduler
     detokenizer = Detokenizer(
         to_detokenizer,
@@ -158,6 +154,18 @@ def wire(
         cores.scheduler,
         (cores.kvpool, cores.scheduler, executor, detokenizer),
     )
+
+
+@contextmanager
+def _room_for_slots(setup: CoreSetup) -> Iterator[None]:
+    """Raise ConfigError where the cores' tables do not fit into memory."""
+    try:
+        yield
+    except MemoryError as error:
+        raise ConfigError(
+            f"{setup.limits.num_slots:,} slots of {setup.limits.max_model_len:,} positions do not "
+            "fit into memory; use fewer"
+        ) from error
 
 
 def _tell(journal: Journal, done: Finished, listener: Callable[[Finished], None]) -> None:

@@ -55,9 +55,7 @@ def why_not_native(model: OpenModel, options: DeviceOptions) -> str | None:
     return None if is_fast else "the processor has no AVX-512 VNNI"
 
 
-def bind(
-    model: OpenModel, max_model_len: int, kv: PagedKV, *, bits: int | None = None
-) -> StepModel:
+def bind(model: OpenModel, max_model_len: int, kv: PagedKV, *, bits: int = 8) -> StepModel:
     """Load a model's weights for sequences of up to `max_model_len`, over this KV memory. Weights
     of more than `bits` are quantised to 8 or 4 of them, by the native decoder.
 
@@ -71,7 +69,7 @@ def bind(
     reason = why_not(config, kv.block_size)
     if reason is not None:
         raise ModelError(f"the model cannot be run on quantised weights: {reason}")
-    return NativeDecoder(config, source, kv, max_model_len, default_threads(), bits=bits or 8)
+    return NativeDecoder(config, source, kv, max_model_len, default_threads(), bits=bits)
 
 
 def bits_of(options: DeviceOptions) -> int:

@@ -43,7 +43,7 @@ def paged_logits(
     dtype: torch.dtype = torch.float32,
     kv_dtype: torch.dtype | None = None,
     block_size: int = BLOCK_SIZE,
-    bits: int | None = None,
+    bits: int = 8,
 ) -> dict[tuple[int, int], Tensor]:
     """Logits after the last token of every row, by (sequence, position), with scattered blocks.
 

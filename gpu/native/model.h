@@ -11,8 +11,8 @@
  * groups of 32 with a scale each, as two planes of 8 bits, high and low. With one plane alone, 2 to
  * 3% of the most likely next tokens differ from those of float32. Beside 4-bit weights the high
  * plane counts 16 times, so that both can be summed as one (the weights times 16 still fit a byte);
- * beside 8-bit weights it counts 128 times. Keys lie in their block as [kv_head][position / 16][dim][16 positions], values as [kv_head][position][dim], both
- * float16.
+ * beside 8-bit weights it counts 128 times. Keys lie in their block as
+ * [kv_head][position / 16][dim][16 positions], values as [kv_head][position][dim], both float16.
  */
 #pragma once
 #include "numerics.h"
