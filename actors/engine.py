@@ -178,20 +178,32 @@ class Engine:
         self,
         messages: Conversation,
         params: SamplingParams | None = None,
+        *,
+        continue_final_message: bool = False,
         **options: Unpack[Options],
     ) -> Result:
-        """Answer a conversation: messages with `role` and `content`, the last one the user's."""
-        return await self.stream_chat(messages, params, **options).result()
+        """Answer a conversation: messages with `role` and `content`, the last one the user's.
+
+        With `continue_final_message` the last one is the model's own, and it goes on from there.
+        """
+        stream = self.stream_chat(
+            messages, params, continue_final_message=continue_final_message, **options
+        )
+        return await stream.result()
 
     def stream_chat(
         self,
         messages: Conversation,
         params: SamplingParams | None = None,
+        *,
+        continue_final_message: bool = False,
         **options: Unpack[Options],
     ) -> DeltaStream:
-        """Answer a conversation piece by piece."""
+        """Answer a conversation piece by piece, as `chat` does."""
         intake, given, kept = self._intake, params or SamplingParams(), RequestOptions(**options)
-        return self._stream(lambda: intake.submit_chat(messages, given, kept))
+        return self._stream(
+            lambda: intake.submit_chat(messages, given, kept, is_continued=continue_final_message)
+        )
 
     def _stream(self, submit: Callable[[], Awaitable[OutputStream]]) -> DeltaStream:
         return DeltaStream(submit, self._intake.abandon)

@@ -76,10 +76,18 @@ class Intake:
         return await self._submit(lambda: self._read(prompt), params, options)
 
     async def submit_chat(
-        self, messages: Conversation, params: SamplingParams, options: RequestOptions
+        self,
+        messages: Conversation,
+        params: SamplingParams,
+        options: RequestOptions,
+        *,
+        is_continued: bool = False,
     ) -> OutputStream:
-        """Admit a conversation, written by the model's chat template."""
-        return await self._submit(lambda: self._read_chat(messages), params, options)
+        """Admit a conversation, written by the model's chat template; with `is_continued` the
+        model goes on with its last message."""
+        return await self._submit(
+            lambda: self._read_chat(messages, is_continued=is_continued), params, options
+        )
 
     async def _submit(
         self, read: Callable[[], Awaitable[Ints]], params: SamplingParams, options: RequestOptions
@@ -134,11 +142,18 @@ class Intake:
             raise RequestRejected("the prompt is empty; it must hold at least one character")
         return await self._tokenized(len(prompt), lambda: self._tokenizer.encode(prompt))
 
-    async def _read_chat(self, messages: Conversation, *, is_open: bool = False) -> Ints:
+    async def _read_chat(
+        self, messages: Conversation, *, is_open: bool = False, is_continued: bool = False
+    ) -> Ints:
         """A conversation that the model is to answer; with `is_open` one that may go on."""
         encode = self._tokenizer.encode_chat
         return await self._tokenized(
-            len(str(messages)), lambda: encode(messages, add_generation_prompt=not is_open)
+            len(str(messages)),
+            lambda: encode(
+                messages,
+                add_generation_prompt=not is_open,
+                continue_final_message=is_continued,
+            ),
         )
 
     async def _tokenized(self, size: int, encode: Callable[[], Sequence[int]]) -> Ints:

@@ -192,6 +192,16 @@ async def test_a_chat_is_written_by_the_template() -> None:
 
 
 @virtual
+async def test_a_chat_goes_on_with_the_last_message_where_that_is_asked_for() -> None:
+    messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "well "}]
+    async with make_engine() as engine:
+        result = await engine.chat(messages, params(), continue_final_message=True)
+
+    ids = ToyTokenizer().encode_chat(messages, continue_final_message=True)
+    assert list(result.token_ids) == Oracle().answer(ids, 20)
+
+
+@virtual
 async def test_cached_tokens_count_only_what_the_request_found_at_first() -> None:
     """Field case 160: what is found again after a preemption is not a hit."""
     async with make_engine(num_blocks=24, max_model_len=64) as engine:
