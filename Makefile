@@ -5,6 +5,7 @@
 #   make test                      lint, types and every test but the sweeps
 #   make simulate                  2,000 lives of the engine in virtual time; SEEDS=, FIRST=
 #   make check-model               the slow sweeps: greedy ids against transformers, all factors
+#   make docs                      write what of docs/ is made from code
 #   make bench                     measure this machine; options in ARGS
 #   make chat PYTHON=python3.12    with a certain interpreter (3.11 or newer)
 
@@ -21,7 +22,7 @@ KEY := $(shell cat pyproject.toml constraints.txt | cksum | tr ' ' '-')
 RUN_READY := $(VENV)/ready-to-run-$(KEY)
 TEST_READY := $(VENV)/ready-to-test-$(KEY)
 
-.PHONY: chat test simulate check-model bench clean
+.PHONY: chat test simulate check-model docs bench clean
 
 chat: $(RUN_READY)
 	@$(BIN)/engine-cli chat $(ARGS)
@@ -40,6 +41,9 @@ simulate: $(TEST_READY)
 
 check-model: $(TEST_READY)
 	$(BIN)/python -m pytest -m sweep $(ARGS)
+
+docs: $(TEST_READY)
+	$(BIN)/python -m stepahead.messages.param_docs docs/sampling.md
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache

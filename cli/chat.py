@@ -7,11 +7,12 @@ import click
 from ..actors.config import EngineConfig
 from .conversation import Conversation
 from .mistake import Mistake
-from .options import EngineOptions, SamplingOptions, engine_options, sampling_options
+from .options import EngineOptions, engine_options
 from .output import is_terminal, write, write_answer, write_json
 from .piped import read_stdin, stdin_is_terminal
 from .render import result_fields
 from .runner import run, running_engine
+from .sampling_options import SamplingOptions, sampling_options
 
 
 @click.command(short_help="Talk to a model, or get one answer in a pipe.")

@@ -5,11 +5,12 @@ import click
 from ..actors.config import EngineConfig
 from ..messages import SamplingParams
 from .mistake import Mistake
-from .options import EngineOptions, SamplingOptions, engine_options, sampling_options
+from .options import EngineOptions, engine_options
 from .output import write, write_answer, write_json
 from .piped import read_stdin
 from .render import result_fields
 from .runner import run, running_engine
+from .sampling_options import SamplingOptions, sampling_options
 
 
 @click.command(short_help="Continue a prompt as it stands.")

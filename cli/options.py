@@ -1,7 +1,7 @@
 """The options that commands share, gathered into one value each."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, get_args
@@ -9,7 +9,6 @@ from typing import Any, TypeAlias, TypeVar, get_args
 import click
 
 from ..actors.config import DEFAULT_MODEL, Device, DType, EngineConfig, Quantization
-from ..messages import SamplingParams
 from .logs import configure_logs
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -66,25 +65,7 @@ class LimitOptions:
         return EngineConfig(device="simulated", prefix_caching=not self.no_prefix_caching, **given)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingOptions:
-    """What was said about sampling; None where nothing was."""
-
-    max_tokens: int | None
-    temperature: float | None
-    top_p: float | None
-    top_k: int | None
-    min_p: float | None
-    seed: int | None
-    stop: tuple[str, ...]
-
-    def params(self, base: SamplingParams | None = None) -> SamplingParams:
-        """The base with what was given; raises RequestRejected where a value has no meaning."""
-        given = _given(self, without=() if self.stop else ("stop",))
-        return replace(base or SamplingParams(), **given)
-
-
-Options: TypeAlias = EngineOptions | LimitOptions | SamplingOptions
+Options: TypeAlias = EngineOptions | LimitOptions
 
 
 def _given(options: Options, *, without: tuple[str, ...]) -> dict[str, Any]:
@@ -141,18 +122,6 @@ _ENGINE = (
     ),
 )
 
-_SAMPLING = (
-    click.option("--max-tokens", type=int, metavar="N", help="Stop after that many tokens."),
-    click.option("--temperature", type=float, metavar="T", help="0 takes the likeliest token."),
-    click.option("--top-p", type=float, metavar="P", help="Keep the likeliest up to this share."),
-    click.option("--top-k", type=int, metavar="K", help="Keep the K likeliest; 0 keeps all."),
-    click.option("--min-p", type=float, metavar="P", help="Drop what has less than P of the best."),
-    click.option("--seed", type=int, metavar="N", help="Draw the same answer again."),
-    click.option(
-        "--stop", multiple=True, metavar="TEXT", help="End the answer at this text; repeatable."
-    ),
-)
-
 
 def engine_options(command: Command) -> Command:
     """Give a command the options about the engine, as its argument `engine`."""
@@ -163,11 +132,6 @@ def limit_options(command: Command) -> Command:
     """Give a command the limits of an engine that is only imagined, as its argument `limits`."""
     block_size = click.option("--block-size", type=int, metavar="N", help="Positions per KV block.")
     return gather(command, "limits", LimitOptions, (block_size, *_LIMITS))
-
-
-def sampling_options(command: Command) -> Command:
-    """Give a command the options about sampling, as its argument `sampling`."""
-    return gather(command, "sampling", SamplingOptions, _SAMPLING)
 
 
 def gather(

@@ -1,11 +1,17 @@
-"""How one request is sampled and when it stops."""
+"""How one request is sampled and when it stops: one table, of which each field is a row.
 
-import sys
-from dataclasses import dataclass
+A row has the name, the type, the default, what the value must be, what it means and who applies
+it. Validation, docs/sampling.md and the command line's options are made from the same rows.
+"""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Self
 
 from .errors import RequestRejected
+from .param_rules import Flag, Number, Param, Texts, TokenIds, Whole, shown
 
-MAX_INT = 2**63 - 1
 MAX_STOPS = 64  # each is looked for in every piece of the answer, beside everybody's steps
 MAX_STOP_CHARACTERS = 1_024
 
@@ -14,94 +20,124 @@ MAX_STOP_CHARACTERS = 1_024
 class SamplingParams:
     """How one request is sampled and when it stops; the defaults are literal.
 
-    Raises RequestRejected when a value has no meaning, whatever the model.
+    Raises RequestRejected when a value has no meaning, whatever the model. A list is taken for a
+    tuple, and a single text for a tuple of one.
     """
 
-    max_tokens: int | None = None  # None: up to the context
-    min_tokens: int = 0  # EOS and stop ids cannot be sampled before that many tokens
-    temperature: float = 1.0  # 0 is greedy
-    top_k: int = 0  # keep the k likeliest tokens; 0 keeps all
-    top_p: float = 1.0  # keep the likeliest tokens that reach this probability; 1 keeps all
-    min_p: float = 0.0  # drop tokens less likely than this times the likeliest; 0 drops none
-    seed: int | None = None  # None draws a fresh one per request
-    stop: tuple[str, ...] = ()  # a text that ends the answer
-    stop_token_ids: tuple[int, ...] = ()
-    include_stop_str_in_output: bool = False
-    ignore_eos: bool = False
-    skip_special_tokens: bool = True
+    # How long the answer is.
+
+    max_tokens: Annotated[
+        int | None,
+        Param(
+            Whole(1, or_none=True),
+            "Tokens of the answer at most; without it, up to the context.",
+            "Scheduler",
+        ),
+    ] = None
+    min_tokens: Annotated[
+        int,
+        Param(
+            Whole(0),
+            "EOS, stop ids and stop strings do not count before that many tokens.",
+            "device",
+        ),
+    ] = 0
+
+    # What is drawn.
+
+    temperature: Annotated[
+        float,
+        Param(
+            Number("a finite number of at least 0"),
+            "What logits are divided by; 0 takes the likeliest token.",
+            "device",
+        ),
+    ] = 1.0
+    top_k: Annotated[
+        int, Param(Whole(0), "Keep the k likeliest tokens; 0 keeps all.", "device")
+    ] = 0
+    top_p: Annotated[
+        float,
+        Param(
+            Number("above 0 and at most 1", most=1, is_above=True),
+            "Keep the likeliest tokens that reach this probability; 1 keeps all.",
+            "device",
+        ),
+    ] = 1.0
+    min_p: Annotated[
+        float,
+        Param(
+            Number("from 0 to 1", most=1),
+            "Drop tokens less likely than this times the likeliest; 0 drops none.",
+            "device",
+        ),
+    ] = 0.0
+    seed: Annotated[
+        int | None,
+        Param(
+            Whole(0, or_none=True),
+            "Draw the same answer again; without it, a fresh one per request.",
+            "device",
+        ),
+    ] = None
+
+    # Where the answer stops.
+
+    stop: Annotated[
+        tuple[str, ...],
+        Param(
+            Texts("stop string", MAX_STOPS, MAX_STOP_CHARACTERS),
+            "End the answer at any of these texts, which are not shown.",
+            "Detokenizer",
+        ),
+    ] = ()
+    stop_token_ids: Annotated[
+        tuple[int, ...],
+        Param(TokenIds(), "End the answer at any of these ids, which have no text.", "Scheduler"),
+    ] = ()
+    include_stop_str_in_output: Annotated[
+        bool, Param(Flag(), "Show the stop string that ended the answer.", "Detokenizer")
+    ] = False
+    ignore_eos: Annotated[
+        bool, Param(Flag(), "Go on behind the model's own end of sequence.", "Scheduler")
+    ] = False
+
+    # How it is shown.
+
+    skip_special_tokens: Annotated[
+        bool, Param(Flag(), "Special tokens have no text.", "Detokenizer")
+    ] = True
 
     def __post_init__(self) -> None:
-        self._freeze_sequences()
-        self._check_lengths()
-        self._check_distribution()
-        self._check_stops()
-        for name in ("include_stop_str_in_output", "ignore_eos", "skip_special_tokens"):
-            if not isinstance(getattr(self, name), bool):
-                raise _wrong(name, getattr(self, name), "True or False")
-
-    def _freeze_sequences(self) -> None:
-        if isinstance(self.stop, str):
-            object.__setattr__(self, "stop", (self.stop,))
-        elif isinstance(self.stop, list):
-            object.__setattr__(self, "stop", tuple(self.stop))
-        if isinstance(self.stop_token_ids, list):
-            object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
-
-    def _check_lengths(self) -> None:
-        if self.max_tokens is not None:
-            _require_int("max_tokens", self.max_tokens, least=1)
-        _require_int("min_tokens", self.min_tokens, least=0)
+        for name, param, default in _CHECKED:
+            given = getattr(self, name)
+            if given is not default:
+                object.__setattr__(self, name, param.rule.read(name, given))
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise RequestRejected(
                 f"min_tokens is {self.min_tokens}, more than max_tokens, which is {self.max_tokens}"
             )
 
-    def _check_distribution(self) -> None:
-        _require_number("temperature", self.temperature, "a finite number of at least 0")
-        if self.temperature < 0:
-            raise _wrong("temperature", self.temperature, "a finite number of at least 0")
-        _require_int("top_k", self.top_k, least=0)
-        _require_number("top_p", self.top_p, "above 0 and at most 1")
-        if not 0 < self.top_p <= 1:
-            raise _wrong("top_p", self.top_p, "above 0 and at most 1")
-        _require_number("min_p", self.min_p, "from 0 to 1")
-        if not 0 <= self.min_p <= 1:
-            raise _wrong("min_p", self.min_p, "from 0 to 1")
-        for name in ("temperature", "top_p", "min_p"):  # an int may be larger than a message holds
-            object.__setattr__(self, name, float(getattr(self, name)))
-        if self.seed is not None:
-            _require_int("seed", self.seed, least=0)
-
-    def _check_stops(self) -> None:
-        if not isinstance(self.stop, tuple) or not all(isinstance(s, str) for s in self.stop):
-            raise _wrong("stop", self.stop, "a string or a tuple of strings")
-        if "" in self.stop:
-            raise RequestRejected("a stop string is empty; it must hold at least one character")
-        if len(self.stop) > MAX_STOPS:
-            raise RequestRejected(f"stop has {len(self.stop):,} strings; it may have {MAX_STOPS}")
-        longest = max(map(len, self.stop), default=0)
-        if longest > MAX_STOP_CHARACTERS:
-            raise RequestRejected(
-                f"a stop string has {longest:,} characters; it may have {MAX_STOP_CHARACTERS:,}"
-            )
-        if not isinstance(self.stop_token_ids, tuple):
-            raise _wrong("stop_token_ids", self.stop_token_ids, "a tuple of token ids")
-        for token_id in self.stop_token_ids:
-            _require_int("stop_token_ids", token_id, least=0)
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Parameters by name, as they come from JSON. Raises RequestRejected, also for a name
+        that is none."""
+        for name in values:
+            if name not in PARAMETERS:
+                raise RequestRejected(f"{shown(name)} is not a sampling parameter{_meant(name)}")
+        return cls(**values)
 
 
-def _wrong(name: str, given: object, right: str) -> RequestRejected:
-    return RequestRejected(f"{name} is {given!r}; it must be {right}")
+PARAMETERS: Mapping[str, Param] = {
+    name: hint.__metadata__[0] for name, hint in SamplingParams.__annotations__.items()
+}
+"""The row of each field, in order."""
+
+_CHECKED = tuple(
+    (field.name, PARAMETERS[field.name], field.default) for field in fields(SamplingParams)
+)
 
 
-def _require_int(name: str, value: object, *, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise _wrong(name, value, f"a whole number of at least {least}")
-    if value > MAX_INT:
-        raise _wrong(name, value, "below 2**63")
-
-
-def _require_number(name: str, value: object, right: str) -> None:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not abs(value) <= sys.float_info.max:  # type: ignore[arg-type]  # a number
-        raise _wrong(name, value, right)
+def _meant(name: object) -> str:
+    close = difflib.get_close_matches(str(name), PARAMETERS, n=1)
+    return f"; did you mean {close[0]}?" if close else ""

@@ -1,10 +1,18 @@
 """Sampling parameters that have no meaning are refused with a sentence that names them."""
 
 import math
+from dataclasses import fields
+from pathlib import Path
+from typing import get_type_hints
 
+import click
 import pytest
 
 from stepahead import RequestRejected, SamplingParams
+from stepahead.cli.sampling_options import SamplingOptions, sampling_options
+from stepahead.messages.param_docs import with_table
+from stepahead.messages.param_rules import Param
+from stepahead.messages.params import PARAMETERS
 
 
 @pytest.mark.parametrize(
@@ -86,3 +94,77 @@ def test_stop_strings_that_would_hold_up_everybody_are_refused(
 ) -> None:
     with pytest.raises(RequestRejected, match=fault):
         SamplingParams(stop=stop)  # type: ignore[arg-type]  # a single text is taken, too
+
+
+def test_the_documentation_has_the_table_as_it_is() -> None:
+    """`make docs` writes it."""
+    text = (Path(__file__).parents[1] / "docs/sampling.md").read_text(encoding="utf-8")
+
+    assert with_table(text) == text
+
+
+def test_every_field_is_a_row_of_the_table() -> None:
+    hints = get_type_hints(SamplingParams, include_extras=True)
+
+    assert list(PARAMETERS) == [field.name for field in fields(SamplingParams)]
+    assert all(isinstance(hint.__metadata__[0], Param) for hint in hints.values())
+
+
+def test_defaults_fulfil_their_own_rules() -> None:
+    for field in fields(SamplingParams):
+        assert PARAMETERS[field.name].rule.read(field.name, field.default) == field.default
+
+
+def test_parameters_by_name_are_those_of_the_class() -> None:
+    values = {"temperature": 0, "stop": ["a"], "seed": 3}
+
+    assert SamplingParams.from_dict(values) == SamplingParams(temperature=0, stop=("a",), seed=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("best_of", "'best_of' is not a sampling parameter$"),
+        ("temprature", "'temprature' is not a sampling parameter; did you mean temperature?"),
+        (3, "3 is not a sampling parameter"),
+    ],
+)
+def test_an_unknown_name_is_refused_by_name(name: object, fault: str) -> None:
+    with pytest.raises(RequestRejected, match=fault):
+        SamplingParams.from_dict({name: 1})  # type: ignore[dict-item]  # on purpose
+
+
+def test_a_number_too_long_to_print_is_refused() -> None:
+    with pytest.raises(RequestRejected, match="seed is a very large number; it must be below"):
+        SamplingParams(seed=10**5_000)
+
+
+def test_the_command_line_has_an_option_for_every_parameter_that_says_so() -> None:
+    @click.command()
+    @sampling_options
+    def command(sampling: SamplingOptions) -> None:
+        raise AssertionError(sampling)
+
+    offered = [name for name, param in PARAMETERS.items() if param.has_option]
+    assert [parameter.name for parameter in command.params] == offered
+
+
+def test_options_change_only_what_was_said() -> None:
+    said: list[SamplingOptions] = []
+
+    @click.command()
+    @sampling_options
+    def command(sampling: SamplingOptions) -> None:
+        said.append(sampling)
+
+    words = "--top-k 3 --stop a --stop b --no-skip-special-tokens --ignore-eos --stop-token-ids 7"
+    command.main(words.split(), standalone_mode=False)
+
+    assert said[0].params(SamplingParams(top_p=0.5)) == SamplingParams(
+        top_k=3,
+        top_p=0.5,
+        stop=("a", "b"),
+        skip_special_tokens=False,
+        ignore_eos=True,
+        stop_token_ids=(7,),
+    )
