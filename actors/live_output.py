@@ -13,6 +13,7 @@ from ..messages import (
 )
 from .text.output import OutputText
 from .text.tokenizer import Tokenizer
+from .token_gaps import TokenGaps
 
 
 class LiveOutput:
@@ -31,6 +32,7 @@ class LiveOutput:
         self._text = OutputText(tokenizer, request.params)
         self._cached_tokens = 0
         self._account: PrefixAccount | None = None
+        self._gaps = TokenGaps()
         self._num_tokens = 0
         self._arrived_ns = time_ns
         self._admitted_ns: int | None = None
@@ -97,6 +99,7 @@ class LiveOutput:
         if not times_ns:
             return
         self._num_tokens += len(times_ns)
+        self._gaps.add(times_ns)
         self._last_ns = times_ns[-1]
         if self._first_ns is None:
             self._first_ns = times_ns[0]
@@ -130,10 +133,13 @@ class LiveOutput:
     def _timings(self, now_ns: int) -> Timings:
         admitted_ns = now_ns if self._admitted_ns is None else self._admitted_ns
         first_ns = self._first_ns
+        gap_p50_s, gap_p99_s = self._gaps.percentile_s(50, 99)
         return Timings(
             queue_s=(admitted_ns - self._arrived_ns) / 1e9,
             ttft_s=None if first_ns is None else (first_ns - self._arrived_ns) / 1e9,
             decode_s=0.0 if first_ns is None else (self._last_ns - first_ns) / 1e9,
             total_s=(now_ns - self._arrived_ns) / 1e9,
             preemptions=self.preemptions,
+            gap_p50_s=gap_p50_s,
+            gap_p99_s=gap_p99_s,
         )

@@ -34,6 +34,7 @@ class RequestLog:
         self._device = device  # which may load another model
         self._model: str | None = None  # what the logger is bound to
         self._log: Any = structlog.get_logger("stepahead") if structlog.is_configured() else None
+        self._of: dict[int, Any] = {}  # by live request, where debug events are read: its logger
 
     def attach(self, journal: Journal) -> None:
         """Follow the messages of an engine, if anybody reads debug events."""
@@ -73,8 +74,11 @@ class RequestLog:
             **_account(usage.prefix),
             n_generated=usage.completion_tokens,
             queue_ms=_ms(timings.queue_s),
+            prefill_ms=_ms(timings.prefill_s),
             ttft_ms=_ms(timings.ttft_s),
             decode_ms=_ms(timings.decode_s),
+            gap_p50_ms=_ms(timings.gap_p50_s),
+            gap_p99_ms=_ms(timings.gap_p99_s),
             total_ms=_ms(timings.total_s),
             preemptions=timings.preemptions,
         )
@@ -87,10 +91,10 @@ class RequestLog:
         common = {"actor": actor, "turn": turn, "seq": envelope.seq, "t_ns": envelope.t_ns}
         match envelope.message:
             case Generate() as request if actor == "scheduler":
-                self._log.debug(
+                log = self._log.bind(request_id=request.request_id, serial=request.serial)
+                self._of[request.serial] = log
+                log.debug(
                     "request.received",
-                    request_id=request.request_id,
-                    serial=request.serial,
                     n_prompt=len(request.prompt),
                     priority=request.priority,
                     **common,
@@ -115,19 +119,17 @@ class RequestLog:
 
     def _note_report(self, report: TokensReady, common: dict[str, Any]) -> None:
         for admitted in report.admitted:
-            self._log.debug(
+            self._of[admitted.serial].debug(
                 "request.admitted",
-                serial=admitted.serial,
                 n_cached=admitted.cached_tokens,
                 **_account(admitted.account),
                 **common,
             )
         for preempted in report.preempted:
-            self._log.debug("request.preempted", serial=preempted.serial, **common)
+            self._of[preempted.serial].debug("request.preempted", **common)
         for ended in report.ended:
-            self._log.debug(
-                "request.ended", serial=ended.serial, finish_reason=str(ended.reason), **common
-            )
+            log = self._of.pop(ended.serial)
+            log.debug("request.ended", finish_reason=str(ended.reason), **common)
 
 
 def _account(account: PrefixAccount | None) -> dict[str, Any]:

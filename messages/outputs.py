@@ -25,6 +25,13 @@ class Timings:
     decode_s: float  # from the first token to the last
     total_s: float
     preemptions: int
+    gap_p50_s: float | None = None  # between one token and the next; None below two tokens
+    gap_p99_s: float | None = None
+
+    @property
+    def prefill_s(self) -> float | None:
+        """From when it was first scheduled until its first token; None if there was none."""
+        return None if self.ttft_s is None else max(self.ttft_s - self.queue_s, 0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,15 @@ def test_generate_prints_the_continuation_or_one_json_object() -> None:
         "completion_tokens": len(said["token_ids"]),
         "cached_tokens": 0,
     }
-    assert list(said["timings"]) == ["queue_s", "ttft_s", "decode_s", "total_s", "preemptions"]
+    assert list(said["timings"]) == [
+        "queue_s",
+        "ttft_s",
+        "decode_s",
+        "total_s",
+        "preemptions",
+        "gap_p50_s",
+        "gap_p99_s",
+    ]
     assert said["finish_reason"] in {"stop", "length"}
 
 

@@ -134,7 +134,7 @@ SAMPLES: list[Message] = [
         FinishReason.STOP,
         2,
         Usage(1, 2, 0, PrefixAccount(PrefixEnd.WHOLE)),
-        Timings(0.1, None, 0.2, 0.3, 1),
+        Timings(0.1, None, 0.2, 0.3, 1, 0.01, 0.02),
     ),
 ]
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -147,6 +148,32 @@ def test_times_are_those_of_arrival_however_late_a_token_is_shown() -> None:
     assert timings.ttft_s == (first_ns - 1_000_000) / 1e9
     assert timings.decode_s == (last_ns - first_ns) / 1e9
     assert timings.total_s == (last_ns - 1_000_000) / 1e9
+
+
+def test_gaps_between_tokens_are_told_by_percentile_up_to_the_token_that_counts() -> None:
+    desk = Desk(requests=1, stop=("f",))
+    times_ns = []
+    for place, character in enumerate("abcdefg"):
+        desk.now_ns += place * 1_000_000
+        desk.say(character)
+        times_ns.append(desk.now_ns)
+
+    desk.turn()
+
+    gaps_s = [(later - earlier) / 1e9 for earlier, later in pairwise(times_ns[:6])]
+    assert desk.last.timings is not None
+    assert desk.last.timings.gap_p50_s == gaps_s[2]
+    assert desk.last.timings.gap_p99_s == gaps_s[-1]
+
+
+def test_one_token_has_no_gap() -> None:
+    desk = Desk(requests=1)
+    desk.say("a", Ended(0, FinishReason.LENGTH))
+
+    desk.turn()
+
+    assert desk.last.timings is not None
+    assert desk.last.timings.gap_p50_s is None
 
 
 def test_a_stop_string_found_late_drops_what_came_after_it() -> None:

@@ -26,8 +26,11 @@ FIELDS = {
     "first_difference",
     "n_generated",
     "queue_ms",
+    "prefill_ms",
     "ttft_ms",
     "decode_ms",
+    "gap_p50_ms",
+    "gap_p99_ms",
     "total_ms",
     "preemptions",
 }
@@ -72,6 +75,19 @@ def test_what_led_to_it_is_told_at_debug_with_message_numbers() -> None:
     }
     assert all(line["log_level"] == "debug" for line in events)
     assert all({"seq", "turn", "t_ns", "actor"} <= set(line) for line in events)
+    of_requests = [line for line in events if line["event"].startswith("request.")]
+    assert all({"request_id", "serial", "model"} <= set(line) for line in of_requests)
+
+
+def test_the_times_of_a_canonical_line_add_up() -> None:
+    with capture_logs() as lines:
+        run_virtual(three_requests())
+
+    for line in [line for line in lines if line["event"] == "request.finished"]:
+        assert line["queue_ms"] + line["prefill_ms"] == pytest.approx(line["ttft_ms"])
+        assert line["ttft_ms"] + line["decode_ms"] <= line["total_ms"] + 0.001
+        if line["finish_reason"] == "length":
+            assert line["gap_p50_ms"] == line["gap_p99_ms"] == pytest.approx(10)
 
 
 def test_no_text_of_prompt_or_answer_is_logged() -> None:
