@@ -5,7 +5,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Self
 
-from ..messages import Delta, FinishReason, Output, RequestFailed, Result
+from ..messages import (
+    AnswerPart,
+    Delta,
+    FinishReason,
+    Output,
+    RequestFailed,
+    Result,
+    joined_parts,
+)
 from .streams import OutputStream
 
 
@@ -59,9 +67,11 @@ class DeltaStream(AsyncIterator[Delta]):
         last: Delta | None = None
         pieces: list[str] = []
         token_ids: list[int] = []
+        parts: list[AnswerPart] = []
         async for last in self:
             pieces.append(last.text)
             token_ids += last.token_ids
+            parts += last.parts
         if last is None:
             raise RequestFailed("the stream was closed or read to its end before; nothing is left")
         assert last.finish_reason is not None
@@ -70,7 +80,14 @@ class DeltaStream(AsyncIterator[Delta]):
         text = "".join(pieces)
         if last.finish_reason is FinishReason.ERROR:
             raise RequestFailed(str(last.stop_reason), text)
-        output = Output(last.index, text, tuple(token_ids), last.finish_reason, last.stop_reason)
+        output = Output(
+            last.index,
+            text,
+            tuple(token_ids),
+            last.finish_reason,
+            last.stop_reason,
+            joined_parts(parts),
+        )
         return Result(last.request_id, (output,), last.usage, last.timings)
 
     def _leave(self) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from ..messages import Delta, EngineDead
+from ..messages import Delta, EngineDead, joined_parts
 
 
 class OutputStream:
@@ -64,6 +64,7 @@ def _merged(deltas: list[Delta]) -> Delta:
         last.stop_reason,
         last.usage,
         last.timings,
+        joined_parts(part for delta in deltas for part in delta.parts),
     )
 
 

@@ -2,6 +2,14 @@
 
 from typing import TypeAlias
 
+from .answers import (
+    AnswerPart,
+    ChatFormat,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    joined_parts,
+)
 from .arrays import (
     NO_INTS,
     NO_LONGS,
@@ -112,9 +120,11 @@ __all__ = [
     "Abort",
     "AdmitSequence",
     "Admitted",
+    "AnswerPart",
     "BlocksReserved",
     "BlocksSettled",
     "Bools",
+    "ChatFormat",
     "ConfigError",
     "Copies",
     "DeadlineReached",
@@ -144,6 +154,7 @@ __all__ = [
     "PrefixAccount",
     "PrefixEnd",
     "PublishBlocks",
+    "ReasoningDelta",
     "ReleaseBlocks",
     "ReloadWeights",
     "RequestError",
@@ -164,14 +175,17 @@ __all__ = [
     "StepPlan",
     "StepaheadError",
     "StopMatched",
+    "TextDelta",
     "Timings",
     "TokensReady",
+    "ToolCallDelta",
     "UnpinPrefix",
     "UnpublishBlocks",
     "Usage",
     "WeightsLoaded",
     "frozen_ints",
     "frozen_longs",
+    "joined_parts",
     "same",
     "seal",
 ]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
-from typing import Any, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgpack
 import numpy as np
@@ -129,6 +129,8 @@ def _reader(kind: Any) -> Reader:
     origin, args = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
         return _first_of([_reader(arg) for arg in args])
+    if origin is Literal:
+        return _literal(args)
     if origin is tuple and args[-1:] == (Ellipsis,):
         return _tuple(_reader(args[0]))
     if origin is np.ndarray:
@@ -157,6 +159,15 @@ def _enum(kind: type[Enum]) -> Reader:
             return kind(value)
         except ValueError as error:
             raise DecodeError(f"{_short(value)} is not a {kind.__name__}") from error
+
+    return read
+
+
+def _literal(choices: tuple[Any, ...]) -> Reader:
+    def read(value: Any) -> Any:
+        if type(value) is not str or value not in choices:
+            raise DecodeError(f"{_short(value)} is none of {choices}")
+        return value
 
     return read
 

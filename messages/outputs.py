@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from .answers import AnswerPart, ReasoningDelta, TextDelta, ToolCallDelta
 from .blocks import PrefixAccount
 from .requests import FinishReason
 
@@ -49,6 +50,7 @@ class Delta:
     stop_reason: int | str | None = None
     usage: Usage | None = None  # on the last delta
     timings: Timings | None = None  # on the last delta
+    parts: tuple[AnswerPart, ...] = ()  # of a chat: `text`, told apart; their sources join to it
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,22 @@ class Output:
     token_ids: tuple[int, ...]
     finish_reason: FinishReason
     stop_reason: int | str | None  # the stop id or stop string that ended it
+    parts: tuple[AnswerPart, ...] = ()  # of a chat: `text`, told apart
+
+    @property
+    def content(self) -> str:
+        """What the user is to see: the text without reasoning and calls."""
+        if not self.parts:
+            return self.text
+        return "".join([part.text for part in self.parts if isinstance(part, TextDelta)])
+
+    @property
+    def reasoning(self) -> str:
+        return "".join([part.text for part in self.parts if isinstance(part, ReasoningDelta)])
+
+    @property
+    def tool_calls(self) -> tuple[ToolCallDelta, ...]:
+        return tuple(part for part in self.parts if isinstance(part, ToolCallDelta))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +116,15 @@ class Result:
     @property
     def stop_reason(self) -> int | str | None:
         return self.outputs[0].stop_reason
+
+    @property
+    def content(self) -> str:
+        return self.outputs[0].content
+
+    @property
+    def reasoning(self) -> str:
+        return self.outputs[0].reasoning
+
+    @property
+    def tool_calls(self) -> tuple[ToolCallDelta, ...]:
+        return self.outputs[0].tool_calls

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from .answers import ChatFormat
 from .arrays import Ints, Longs
 from .blocks import PrefixAccount
 from .params import SamplingParams
@@ -35,6 +36,7 @@ class Generate:
     cache_salt: bytes  # only requests with the same salt share cached blocks
     adapter: bytes = b""  # the adapter's key: KV depends on it; reserved, no device has any yet
     grammar: str | None = None  # what the output must follow; it waits until that is compiled
+    chat: ChatFormat | None = None  # of a chat: how the answer's parts are told apart
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,14 @@ if TYPE_CHECKING:
         FinishReason,
         ModelError,
         Output,
+        ReasoningDelta,
         RequestFailed,
         RequestRejected,
         Result,
         SamplingParams,
         StepaheadError,
+        TextDelta,
+        ToolCallDelta,
     )
 
 __version__ = "0.1.0"
@@ -39,11 +42,14 @@ __all__ = [
     "FinishReason",
     "ModelError",
     "Output",
+    "ReasoningDelta",
     "RequestFailed",
     "RequestRejected",
     "Result",
     "SamplingParams",
     "StepaheadError",
+    "TextDelta",
+    "ToolCallDelta",
 ]
 
 
