@@ -11,7 +11,7 @@ from ..messages import (
     Timings,
     Usage,
 )
-from .text.output import OutputText
+from .text.output import output_text
 from .text.tokenizer import Tokenizer
 from .token_gaps import TokenGaps
 
@@ -29,7 +29,7 @@ class LiveOutput:
         self.ended: Ended | None = None
         self.token_ids: list[int] = []  # arrived and not taken
         self._times_ns: list[int] = []  # when each of them arrived
-        self._text = OutputText(tokenizer, request.params)
+        self._text = output_text(tokenizer, request)
         self._cached_tokens = 0
         self._account: PrefixAccount | None = None
         self._gaps = TokenGaps()
@@ -67,7 +67,8 @@ class LiveOutput:
         self._count(times_ns)
         ended = self.ended
         if ended is None:
-            return Delta(self.request.request_id, 0, text, tuple(token_ids))
+            parts = self._text.take_parts()
+            return Delta(self.request.request_id, 0, text, tuple(token_ids), parts=parts)
         text += self._text.finish()
         if self._text.matched is not None:
             return self._stopped(text, token_ids, self._ended_ns)
@@ -127,7 +128,15 @@ class LiveOutput:
         )
         timings = self._timings(time_ns)
         return Delta(
-            self.request.request_id, 0, text, token_ids, reason, stop_reason, usage, timings
+            self.request.request_id,
+            0,
+            text,
+            token_ids,
+            reason,
+            stop_reason,
+            usage,
+            timings,
+            self._text.take_parts(),
         )
 
     def _timings(self, now_ns: int) -> Timings:

@@ -33,6 +33,7 @@ class FastTokenizer(Tokenizer):
             vocab_size=library.get_vocab_size(with_added_tokens=True),
             eos_token_ids=eos_token_ids,
             special_token_ids={token_id for token_id, token in added.items() if token.special},
+            added_tokens={token.content: token_id for token_id, token in added.items()},
             prompt_prefix=prompt_prefix,
             chat_template=chat_template,
         )

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from ...messages import SamplingParams
+from ...messages import AnswerPart, Generate, SamplingParams
+from .chat_text import ChatText
 from .stops import StopMatcher
 from .tokenizer import Tokenizer
 
@@ -42,6 +43,10 @@ class OutputText:
                 return "".join(pieces), count
         return "".join(pieces), len(token_ids)
 
+    def take_parts(self) -> tuple[AnswerPart, ...]:
+        """A text that is no chat has no parts."""
+        return ()
+
     def push(self, token_id: int) -> str:
         """Take the next id and return the text to show now; nothing once a stop string matched."""
         text = self._detokenizer.push(token_id)
@@ -61,3 +66,11 @@ class OutputText:
         if self._matcher is None:
             return text
         return self._matcher.push(text) + self._matcher.flush()
+
+
+def output_text(tokenizer: Tokenizer, request: Generate) -> OutputText | ChatText:
+    """The text of a request's output, in parts if it is a chat."""
+    if request.chat is None:
+        return OutputText(tokenizer, request.params)
+    id_prefix = f"{request.serial}/{request.seed}"
+    return ChatText(tokenizer, request.params, request.chat, id_prefix)

@@ -14,8 +14,7 @@ class StopMatcher:
         self.matched: str | None = None  # the stop string that ended the text
         self._stops = tuple(stops)
         self._include_in_output = include_in_output
-        self._first_characters = frozenset(stop[0] for stop in stops)
-        self._longest_beginning = max((len(stop) - 1 for stop in stops), default=0)
+        self._beginnings = Beginnings(stops)
         self._held = ""
 
     def push(self, text: str) -> str:
@@ -28,7 +27,7 @@ class StopMatcher:
             end, self.matched = found
             self._held = ""
             return text[:end] if self._include_in_output else text[: end - len(self.matched)]
-        certain = self._num_certain(text)
+        certain = self._beginnings.certain(text)
         self._held = text[certain:]
         return text[:certain]
 
@@ -49,13 +48,20 @@ class StopMatcher:
                 best = end, stop
         return best
 
-    def _num_certain(self, text: str) -> int:
-        """Count the characters before the longest tail that begins a stop string."""
-        for start in range(max(0, len(text) - self._longest_beginning), len(text)):
-            if text[start] in self._first_characters and self._is_beginning(text[start:]):
-                return start
-        return len(text)
 
-    def _is_beginning(self, tail: str) -> bool:
-        """Whether a stop string begins like this."""
-        return any(stop.startswith(tail) for stop in self._stops)
+class Beginnings:
+    """Finds where the end of a text may be the beginning of one of some strings."""
+
+    def __init__(self, wanted: Sequence[str]) -> None:
+        self._wanted = tuple(wanted)
+        self._first_characters = frozenset(one[0] for one in wanted)
+        self._longest = max((len(one) - 1 for one in wanted), default=0)
+
+    def certain(self, text: str) -> int:
+        """Count the characters before the longest tail that one of the strings begins with."""
+        for start in range(max(0, len(text) - self._longest), len(text)):
+            if text[start] in self._first_characters:
+                tail = text[start:]
+                if any(one.startswith(tail) for one in self._wanted):
+                    return start
+        return len(text)

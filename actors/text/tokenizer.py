@@ -33,12 +33,14 @@ class Tokenizer(ABC):
         vocab_size: int,
         eos_token_ids: Collection[int],
         special_token_ids: Collection[int],
+        added_tokens: Mapping[str, int] | None = None,
         prompt_prefix: Sequence[int] = (),
         chat_template: ChatTemplate | None = None,
     ) -> None:
         self.vocab_size = vocab_size  # ids are below it
         self.eos_token_ids = frozenset(eos_token_ids)  # what the tokenizer's own files name
         self.special_token_ids = frozenset(special_token_ids)
+        self.added_tokens = dict(added_tokens or {})  # ids of those found whole in a text
         self._prompt_prefix = list(prompt_prefix)  # BOS, where the model wants one
         self._chat_template = chat_template
 

@@ -59,6 +59,7 @@ class ToyTokenizer(Tokenizer):
             vocab_size=vocab_size,
             eos_token_ids={EOS, END_OF_TURN},
             special_token_ids=_SPECIAL_TOKENS.values(),
+            added_tokens=_SPECIAL_TOKENS,
             prompt_prefix=(BOS,) if add_bos else (),
             chat_template=ToyTemplate(),
         )
