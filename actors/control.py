@@ -19,9 +19,10 @@ from ..messages import (
     frozen_ints,
 )
 from .actor import Address
-from .intake import Conversation, Intake, Prompt
+from .intake import Intake
 from .kvpool import CacheControl
 from .pin import Pin
+from .prompt_texts import Conversation, Prompt
 from .request_options import check_salt, check_seconds, salt_bytes
 from .streams import OutputStreams
 

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -16,12 +15,15 @@ from ..messages import (
     Result,
     SamplingParams,
 )
-from .backend import Backend, open_backend, weights_source
+from .backend import Backend, open_backend
+from .chat_options import ChatRequestOptions, without_chat_words
 from .config import EngineConfig
-from .intake import Conversation, Intake, Offload, Prompt
+from .engine_control import EngineControl
+from .engine_texts import EngineTexts
+from .intake import Intake
 from .journal import Journal
 from .offload import offload_to_thread
-from .pin import Pin
+from .prompt_texts import Conversation, Offload, Prompt
 from .recording.recorder import Recorder, check_writable, open_recorder
 from .request_log import RequestLog
 from .request_options import Options, RequestOptions
@@ -31,7 +33,7 @@ from .streams import OutputStream
 from .wiring import Wiring, core_setup, wire
 
 
-class Engine:
+class Engine(EngineTexts, EngineControl):
     """An LLM inference engine that lives in the event loop it was started in.
 
         async with Engine(EngineConfig(model="smollm2-135m")) as engine:
@@ -178,32 +180,25 @@ class Engine:
         self,
         messages: Conversation,
         params: SamplingParams | None = None,
-        *,
-        continue_final_message: bool = False,
-        **options: Unpack[Options],
+        **options: Unpack[ChatRequestOptions],
     ) -> Result:
         """Answer a conversation: messages with `role` and `content`, the last one the user's.
 
         With `continue_final_message` the last one is the model's own, and it goes on from there.
         """
-        stream = self.stream_chat(
-            messages, params, continue_final_message=continue_final_message, **options
-        )
-        return await stream.result()
+        return await self.stream_chat(messages, params, **options).result()
 
     def stream_chat(
         self,
         messages: Conversation,
         params: SamplingParams | None = None,
-        *,
-        continue_final_message: bool = False,
-        **options: Unpack[Options],
+        **options: Unpack[ChatRequestOptions],
     ) -> DeltaStream:
-        """Answer a conversation piece by piece, as `chat` does."""
-        intake, given, kept = self._intake, params or SamplingParams(), RequestOptions(**options)
-        return self._stream(
-            lambda: intake.submit_chat(messages, given, kept, is_continued=continue_final_message)
-        )
+        """Answer a conversation piece by piece, as `chat` does; `Delta.parts` tells reasoning and
+        calls of tools from the text."""
+        rest, chat = without_chat_words(options)
+        intake, given, kept = self._intake, params or SamplingParams(), RequestOptions(**rest)
+        return self._stream(lambda: intake.submit_chat(messages, given, kept, chat))
 
     def _stream(self, submit: Callable[[], Awaitable[OutputStream]]) -> DeltaStream:
         return DeltaStream(submit, self._intake.abandon)
@@ -211,51 +206,6 @@ class Engine:
     async def abort(self, request_id: str) -> None:
         """End a request with what there is; unknown and finished ids are no-ops."""
         self._intake.abort(request_id)
-
-    async def pause(self) -> None:
-        """Plan no further steps: what is in flight completes, requests wait, deadlines count."""
-        self._started.control.pause()
-
-    async def resume(self) -> None:
-        """Go on after `pause`, and take requests again after `drain`."""
-        self._started.control.resume()
-
-    async def drain(self, timeout: float | None = None) -> bool:
-        """Let the live requests finish; new ones raise EngineOverloaded, until `resume`.
-
-        True when nothing is live any more, False when that took longer than `timeout` seconds:
-        then what is live goes on. A paused engine goes on, too.
-        """
-        return await self._started.control.drain(timeout)
-
-    async def reload_weights(self, model: str | Path) -> None:
-        """Go on with the weights of another model of the same shape and vocabulary.
-
-        Live requests keep what they said, and continue with the new weights; no cached prefix is
-        used after. Raises ModelError where the weights cannot be loaded, and ConfigError where the
-        device cannot load others: then all goes on with the old ones.
-        """
-        wiring, device = self._started, self._opened.device
-        source = await self._offload(lambda: weights_source(device, model))
-        await wiring.control.reload_weights(source)
-
-    async def reset_prefix_cache(self) -> None:
-        """Forget every cached prefix; what runs goes on."""
-        self._started.control.reset_prefix_cache()
-
-    async def pin_prefix(
-        self,
-        prompt: Prompt | Conversation,
-        *,
-        cache_salt: str | None = None,
-        ttl: float | None = None,
-    ) -> Pin:
-        """Keep a prefix cached until it is unpinned, for `ttl` seconds at most: its blocks are
-        given away last. What is not cached yet is kept from when a request first computes it.
-
-        Raises RequestRejected for what can never be found.
-        """
-        return await self._started.control.pin_prefix(prompt, cache_salt=cache_salt, ttl=ttl)
 
     # Facts
 

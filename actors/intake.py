@@ -5,39 +5,26 @@ Whatever is wrong with a request is found here, so that nothing after it can fai
 
 import itertools
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Protocol, TypeAlias, TypeGuard, TypeVar
-
-import numpy as np
 
 from ..gpu.device import DeviceFacts
 from ..messages import (
     Abort,
+    ChatFormat,
     EngineOverloaded,
     Generate,
     Ints,
     RequestRejected,
     SamplingParams,
-    seal,
 )
 from .actor import Address
+from .chat_options import ChatOptions
+from .prompt_texts import Conversation, Offload, Prompt, PromptTexts, is_conversation
 from .prompts import PromptReader
 from .request_options import RequestOptions, salt_bytes, short
 from .streams import OutputStream, OutputStreams
 from .text.tokenizer import Tokenizer
-
-T = TypeVar("T")
-Prompt: TypeAlias = str | Sequence[int]
-Conversation: TypeAlias = Sequence[Mapping[str, object]]
-
-INLINE_CHARACTERS = 2_000  # tokenising less takes no longer than a hop to another thread
-
-
-class Offload(Protocol):
-    """Runs a function away from the event loop; inline in a simulation."""
-
-    def __call__(self, function: Callable[[], T], /) -> Awaitable[T]: ...
 
 
 class Intake:
@@ -59,8 +46,7 @@ class Intake:
         self._tokenizer = tokenizer
         self._streams = streams
         self._max_live = max_live
-        self._reader = PromptReader(facts)
-        self._offload = offload
+        self.texts = PromptTexts(tokenizer, PromptReader(facts), offload)
         self._clock = clock
         self._started_ns = clock()
         self._scheduler = scheduler
@@ -80,23 +66,26 @@ class Intake:
         messages: Conversation,
         params: SamplingParams,
         options: RequestOptions,
-        *,
-        is_continued: bool = False,
+        chat: ChatOptions,
     ) -> OutputStream:
-        """Admit a conversation, written by the model's chat template; with `is_continued` the
-        model goes on with its last message."""
-        return await self._submit(
-            lambda: self._read_chat(messages, is_continued=is_continued), params, options
-        )
+        """Admit a conversation, written by the model's chat template."""
+        return await self._submit(lambda: self.texts.read_chat(messages, chat), params, options)
+
+    async def _read(self, prompt: Prompt) -> tuple[Ints, None]:
+        return await self.texts.read(prompt), None
 
     async def _submit(
-        self, read: Callable[[], Awaitable[Ints]], params: SamplingParams, options: RequestOptions
+        self,
+        read: Callable[[], Awaitable[tuple[Ints, ChatFormat | None]]],
+        params: SamplingParams,
+        options: RequestOptions,
     ) -> OutputStream:
         """The request is live before its prompt is read, so that it can be aborted meanwhile."""
         self._check(params, options)
         stream = self._open(options)
         try:
-            request = self._request(stream, await read(), params, options)
+            prompt, chat = await read()
+            request = self._request(stream, prompt, params, options, chat)
         except BaseException:
             self._streams.discard(stream.serial)
             raise
@@ -120,9 +109,9 @@ class Intake:
 
     async def prefix_ids(self, prompt: Prompt | Conversation) -> Ints:
         """The token ids of a prompt, or of a conversation that goes on. Raises RequestRejected."""
-        if _is_conversation(prompt):
-            return await self._read_chat(prompt, is_open=True)
-        return await self._read(prompt)  # type: ignore[arg-type]  # a prompt, then
+        if is_conversation(prompt):
+            return (await self.texts.read_chat(prompt, ChatOptions(), is_open=True))[0]
+        return await self.texts.read(prompt)  # type: ignore[arg-type]  # a prompt, then
 
     def abort(self, request_id: str) -> None:
         """Give up on a request by the caller's id; unknown or finished ids are no-ops."""
@@ -135,39 +124,13 @@ class Intake:
         self._streams.give_up(serial)
         self._scheduler(Abort(serial))
 
-    async def _read(self, prompt: Prompt) -> Ints:
-        if not isinstance(prompt, str):
-            return await self._reader.read(prompt)
-        if not prompt:
-            raise RequestRejected("the prompt is empty; it must hold at least one character")
-        return await self._tokenized(len(prompt), lambda: self._tokenizer.encode(prompt))
-
-    async def _read_chat(
-        self, messages: Conversation, *, is_open: bool = False, is_continued: bool = False
-    ) -> Ints:
-        """A conversation that the model is to answer; with `is_open` one that may go on."""
-        encode = self._tokenizer.encode_chat
-        return await self._tokenized(
-            len(str(messages)),
-            lambda: encode(
-                messages,
-                add_generation_prompt=not is_open,
-                continue_final_message=is_continued,
-            ),
-        )
-
-    async def _tokenized(self, size: int, encode: Callable[[], Sequence[int]]) -> Ints:
-        """The ids of a text of so many characters; a long one is tokenised elsewhere."""
-
-        def token_ids() -> Ints:
-            return seal(np.array(encode(), dtype=np.int32))
-
-        prompt = token_ids() if size <= INLINE_CHARACTERS else await self._offload(token_ids)
-        self._reader.check_length(len(prompt))
-        return prompt
-
     def _request(
-        self, stream: OutputStream, prompt: Ints, params: SamplingParams, options: RequestOptions
+        self,
+        stream: OutputStream,
+        prompt: Ints,
+        params: SamplingParams,
+        options: RequestOptions,
+        chat: ChatFormat | None,
     ) -> Generate:
         salt = salt_bytes(options.cache_salt)
         self._streams.check_alive()
@@ -186,6 +149,7 @@ class Intake:
             deadline_ns=_after(stream.opened_ns, options.deadline),
             queue_deadline_ns=_after(stream.opened_ns, options.queue_timeout),
             cache_salt=salt,
+            chat=chat,
         )
 
     def _max_tokens(self, params: SamplingParams, num_prompt: int) -> int:
@@ -236,8 +200,3 @@ class Intake:
 
 def _after(now_ns: int, seconds: float | None) -> int | None:
     return None if seconds is None else now_ns + int(seconds * 1e9)
-
-
-def _is_conversation(prompt: Prompt | Conversation) -> TypeGuard[Conversation]:
-    is_list = isinstance(prompt, Sequence) and not isinstance(prompt, str)
-    return is_list and len(prompt) > 0 and isinstance(prompt[0], Mapping)

@@ -24,8 +24,9 @@ from .control import Control
 from .cores import CoreSetup, build_cores
 from .detokenizer import Detokenizer, DetokenizerMessage
 from .executor import Executor, ExecutorMessage
-from .intake import Intake, Offload
+from .intake import Intake
 from .journal import Journal
+from .prompt_texts import Offload
 from .scheduler import Scheduler
 from .streams import OutputStreams
 

@@ -23,6 +23,7 @@ def byte_tokenizer(
     library.add_tokens(list(shown))
     library.add_special_tokens([END, *hidden])
     end = library.token_to_id(END)
+    assert end is not None
     return FastTokenizer(
         library,
         eos_token_ids=(end,),

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -48,12 +49,13 @@ def parts_of(
     tokenizer: Tokenizer,
     *,
     sizes: Sequence[int] = (1,),
-    **params: object,
+    **params: Any,
 ) -> tuple[list[AnswerPart], str, ChatText]:
     """Drive an answer: its parts, its text, and the driven one."""
-    sampling = SamplingParams(**params)  # type: ignore[arg-type]
+    sampling = SamplingParams(**params)
     output = ChatText(tokenizer, sampling, chat, "answer")
-    text, parts, rest, turn = "", [], list(ids), 0
+    text, rest, turn = "", list(ids), 0
+    parts: list[AnswerPart] = []
     while rest and output.matched is None:
         size = sizes[turn % len(sizes)]
         taken, rest, turn = rest[:size], rest[size:], turn + 1
@@ -92,8 +94,8 @@ ANSWERS: list[tuple[str, ChatFormat, Said]] = [
     (f"<tool_call>\n{WEATHER}\n</tool_call>", QWEN, [CALLED]),
     (f"So: <tool_call>{WEATHER}</tool_call>", QWEN, [("text", "So: "), CALLED]),
     (
-        f'<think>Hm</think>\n\n<tool_call>\n{WEATHER}\n</tool_call>\n<tool_call>\n{{"name": "time"}}'
-        "\n</tool_call>",
+        f"<think>Hm</think>\n\n<tool_call>\n{WEATHER}\n</tool_call>\n"
+        '<tool_call>\n{"name": "time"}\n</tool_call>',
         QWEN,
         [("reasoning", "Hm"), CALLED, TIME],
     ),
@@ -184,3 +186,95 @@ def test_the_parts_join_to_the_text_of_any_ids(
         assert not isinstance(part, ToolCallDelta) or isinstance(json.loads(part.arguments), dict)
     if vocabulary != "special tokens":
         assert text == tokenizer.decode(ids, skip_special_tokens=skip)
+
+
+def stopped(text: str, *, chat: ChatFormat = QWEN, **params: Any) -> tuple[Said, str | None]:
+    tokenizer = VOCABULARIES["tokens that are shown"]
+    parts, _, output = parts_of(tokenizer.encode(text), chat, tokenizer, **params)
+    return said(parts), output.matched
+
+
+def test_a_stop_string_in_the_reasoning_does_not_end_the_answer() -> None:
+    """Field case 032: what the user does not see is not searched."""
+    assert stopped("<think>END</think>\n\nYes. END no", stop="END") == (
+        [("reasoning", "END"), ("text", "Yes. ")],
+        "END",
+    )
+
+
+@pytest.mark.parametrize("stop", ["\n", "weather", "}", "<tool_call>"])
+def test_markers_the_space_next_to_them_and_calls_hold_no_stop_string(stop: str) -> None:
+    text = f"<think>\nHm\n</think>\n\nSo:<tool_call>\n{WEATHER}\n</tool_call>\n"
+
+    parts, matched = stopped(text, stop=stop)
+
+    assert (parts, matched) == ([("reasoning", "Hm"), ("text", "So:"), CALLED], None)
+
+
+def test_text_held_back_for_a_stop_string_comes_before_a_call() -> None:
+    text = f"see <tool_call>{WEATHER}</tool_call>"
+
+    assert stopped(text, stop=" END") == ([("text", "see "), CALLED], None)
+
+
+def test_what_turns_out_to_be_no_call_may_hold_a_stop_string() -> None:
+    text = "<tool_call>{oops END}</tool_call>"
+
+    assert stopped(text, stop="END") == ([("text", "<tool_call>{oops ")], "END")
+
+
+def test_the_stop_string_of_a_chat_can_be_kept() -> None:
+    parts, matched = stopped("a END b", stop="END", include_stop_str_in_output=True)
+
+    assert (parts, matched) == ([("text", "a END")], "END")
+
+
+def test_stop_strings_of_a_chat_count_only_after_the_least_number_of_tokens() -> None:
+    assert stopped("----", stop="--", min_tokens=2, max_tokens=9) == ([("text", "--")], "--")
+
+
+def test_the_ids_of_calls_suit_templates_and_differ() -> None:
+    text = f"<tool_call>{WEATHER}</tool_call>" * 3
+    own = '[TOOL_CALLS][{"name": "f", "id": "abc123def"}, {"name": "f", "id": "abc123def"}]'
+    tokenizer = VOCABULARIES["tokens that are shown"]
+
+    made = _call_ids(parts_of(tokenizer.encode(text), QWEN, tokenizer)[0])
+    given = _call_ids(parts_of(tokenizer.encode(own), MIXTRAL, tokenizer)[0])
+
+    assert len(set(made)) == 3
+    assert all(len(call_id) == 9 and call_id.isalnum() for call_id in made)
+    assert given[0] == "abc123def" != given[1]
+
+
+def _call_ids(parts: Sequence[AnswerPart]) -> list[str]:
+    return [part.call_id for part in parts if isinstance(part, ToolCallDelta)]
+
+
+def test_a_call_comes_at_once_and_text_as_it_is_written() -> None:
+    tokenizer = VOCABULARIES["no tokens"]
+    text = f"Yes.<tool_call>{WEATHER}</tool_call>"
+    output = ChatText(tokenizer, SamplingParams(), QWEN, "answer")
+
+    shown = [output.take([token_id])[0] for token_id in tokenizer.encode(text)]
+
+    assert [piece for piece in shown if piece] == [*"Yes.", f"<tool_call>{WEATHER}</tool_call>"]
+    assert shown[-1] != ""
+
+
+def test_letters_that_spell_a_marker_with_its_own_token_are_text() -> None:
+    tokenizer = VOCABULARIES["tokens that are shown"]
+    spelled = [i for c in "<think>Hm</think>" for i in tokenizer.encode(c)]
+
+    assert said(parts_of(spelled, QWEN, tokenizer)[0]) == [("text", "<think>Hm</think>")]
+
+
+def test_neighbours_of_one_kind_join_and_calls_stay_apart() -> None:
+    call = ToolCallDelta("id", "f", "{}", "c")
+    text, reasoning = TextDelta("a", "a"), ReasoningDelta("", "<think>")
+
+    assert joined_parts([reasoning, reasoning, text, text, call, call]) == (
+        ReasoningDelta("", "<think><think>"),
+        TextDelta("aa", "aa"),
+        call,
+        call,
+    )

@@ -184,7 +184,7 @@ async def test_a_chat_is_written_by_the_template() -> None:
         result = await engine.chat(messages, params())
         deltas = [d async for d in engine.stream_chat(messages, params())]
 
-    ids = ToyTokenizer().encode_chat(messages)
+    ids = ToyTokenizer().encode_chat(messages)[0]
     assert list(result.token_ids) == Oracle().answer(ids, 20)
     assert "".join(d.text for d in deltas) == result.text
     assert deltas[-1].usage is not None
@@ -197,7 +197,7 @@ async def test_a_chat_goes_on_with_the_last_message_where_that_is_asked_for() ->
     async with make_engine() as engine:
         result = await engine.chat(messages, params(), continue_final_message=True)
 
-    ids = ToyTokenizer().encode_chat(messages, continue_final_message=True)
+    ids = ToyTokenizer().encode_chat(messages, continue_final_message=True)[0]
     assert list(result.token_ids) == Oracle().answer(ids, 20)
 
 

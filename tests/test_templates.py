@@ -1,6 +1,7 @@
 """Chat templates: what they are offered, what they refuse, and how a message is continued."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ QUESTION = {"role": "user", "content": "Where?"}
 HI = [{"role": "user", "content": "hi"}]
 
 
-def render(source: str, messages: Sequence[Mapping[str, object]] = HI, **options: bool) -> str:
+def render(source: str, messages: Sequence[Mapping[str, object]] = HI, **options: Any) -> str:
     special = {"bos_token": "<s>", "eos_token": "</s>"}
     return JinjaTemplate(source, special).render(messages, **options)
 
@@ -152,12 +153,12 @@ def test_the_toy_has_a_chat_format_of_its_own() -> None:
     tokenizer = ToyTokenizer(add_bos=True)
     messages = [QUESTION, {"role": "assistant", "content": "So"}]
 
-    closed = tokenizer.encode_chat(messages)
-    continued = tokenizer.encode_chat(messages, continue_final_message=True)
+    closed = tokenizer.encode_chat(messages)[0]
+    continued = tokenizer.encode_chat(messages, continue_final_message=True)[0]
 
     assert tokenizer.decode(closed, skip_special_tokens=False) == (
         "<bos><user>Where?<end><assistant>So<end><assistant>"
     )
     assert tokenizer.decode(continued, skip_special_tokens=False).endswith("<assistant>So")
     with pytest.raises(RequestRejected, match="role is 'cat'"):
-        tokenizer.encode_chat([{"role": "cat", "content": "meow"}])
+        tokenizer.encode_chat([{"role": "cat", "content": "meow"}])[0]

@@ -54,3 +54,10 @@ def tool_format_of(template: str) -> str | None:
         return "mistral"
     is_llama = "<|python_tag|>" in template or "<|start_header_id|>" in template
     return "llama3_json" if is_llama and '"parameters"' in template else None
+
+
+def opens_reasoning(prompt: str, continued: str = "") -> bool:
+    """Whether a prompt leaves its reasoning open; it may end in `continued`, the model's own."""
+    if THINK_CLOSE in continued or THINK_OPEN in continued:
+        return continued.rfind(THINK_OPEN) > continued.rfind(THINK_CLOSE)
+    return prompt.removesuffix(continued).rstrip().endswith(THINK_OPEN)

@@ -81,3 +81,26 @@ def _parsed(arguments: object) -> object:
     if value is None:
         return {}
     return value if isinstance(value, Mapping) else arguments
+
+
+def checked_tools(tools: Sequence[Mapping[str, object]] | None) -> list[dict[str, object]] | None:
+    """Return the functions in the form templates expect, None for none at all, or raise
+    RequestRejected. A bare function is put into that form."""
+    if tools is None:
+        return None
+    if not isinstance(tools, Sequence) or isinstance(tools, (str, bytes)):
+        raise RequestRejected(f"tools is {tools!r}; it must be a list of functions")
+    return [_checked_tool(tool, f"tool {number}") for number, tool in enumerate(tools, 1)] or None
+
+
+def _checked_tool(tool: object, where: str) -> dict[str, object]:
+    if isinstance(tool, Mapping) and "function" not in tool and "name" in tool:
+        tool = {"type": "function", "function": tool}
+    function = tool.get("function") if isinstance(tool, Mapping) else None
+    name = function.get("name") if isinstance(function, Mapping) else None
+    if not isinstance(tool, Mapping) or not isinstance(name, str) or not name:
+        raise RequestRejected(
+            f"{where} is {tool!r}; it must be a function with a name, a description and "
+            "parameters as a JSON schema"
+        )
+    return {"type": "function", **tool}

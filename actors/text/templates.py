@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NoReturn
 
 from ...messages import RequestRejected
-from .conversation import checked_messages
+from .conversation import checked_messages, checked_tools
 
 if TYPE_CHECKING:
     import jinja2
@@ -23,13 +23,15 @@ class JinjaTemplate:
     """A chat template as model files hold it; compiled when it is first used."""
 
     def __init__(self, source: str, special_tokens: Mapping[str, str] | None = None) -> None:
-        self._source = source
+        self.source = source
         self._special_tokens = dict(special_tokens or {})  # such as `bos_token`, as text
 
     def render(
         self,
         messages: Sequence[Mapping[str, object]],
         *,
+        tools: Sequence[Mapping[str, object]] | None = None,
+        options: Mapping[str, object] | None = None,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
     ) -> str:
@@ -39,25 +41,23 @@ class JinjaTemplate:
         trailing spaces are kept, and neither an end of turn nor a new turn follows.
         """
         checked = checked_messages(messages)
+        names = {**self._special_tokens, **(options or {})}
+        names |= {"messages": checked, "tools": checked_tools(tools), "documents": None}
         if not continue_final_message:
-            return self._run(checked, add_generation_prompt)
+            return self._run({**names, "add_generation_prompt": add_generation_prompt})
         checked[-1]["content"] = f"{checked[-1]['content']}{_END_OF_TEXT}"
-        text, mark, _ = self._run(checked, False).rpartition(_END_OF_TEXT)
+        text, mark, _ = self._run({**names, "add_generation_prompt": False}).rpartition(
+            _END_OF_TEXT
+        )
         if not mark:
             raise RequestRejected(
                 "the chat template does not show the last message, so it cannot be continued"
             )
         return text.replace(_END_OF_TEXT, "")
 
-    def _run(self, messages: list[dict[str, object]], add_generation_prompt: bool) -> str:
+    def _run(self, names: Mapping[str, object]) -> str:
         try:
-            return self._compiled.render(
-                **self._special_tokens,
-                messages=messages,
-                tools=None,
-                documents=None,
-                add_generation_prompt=add_generation_prompt,
-            )
+            return self._compiled.render(names)
         except Exception as error:  # a template is a program: anything may go wrong in it
             raise RequestRejected(f"the model's chat template failed: {error}") from error
 
@@ -69,7 +69,7 @@ class JinjaTemplate:
         environment.filters["tojson"] = _to_json
         environment.globals["raise_exception"] = _raise_exception
         environment.globals["strftime_now"] = _strftime_now
-        return environment.from_string(self._source)
+        return environment.from_string(self.source)
 
 
 class _TemplateRefused(Exception):

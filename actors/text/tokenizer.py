@@ -2,19 +2,25 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
 from typing import Protocol
 
-from ...messages import RequestRejected
+from ...messages import ChatFormat, RequestRejected
+from .answer_formats import reasoning_format_of, tool_format_of
 from .detokenize import IncrementalDetokenizer
 
 
 class ChatTemplate(Protocol):
     """Writes a conversation the way one model was trained to read it."""
 
+    source: str  # the program; what it says tells how the model marks calls and reasoning
+
     def render(
         self,
         messages: Sequence[Mapping[str, object]],
         *,
+        tools: Sequence[Mapping[str, object]] | None = None,
+        options: Mapping[str, object] | None = None,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
     ) -> str:
@@ -51,26 +57,42 @@ class Tokenizer(ABC):
         """
         return self._with_prefix(self._encode_plain(_checked(text)))
 
+    def encode_rest(self, text: str) -> list[int]:
+        """Return the ids of a text that goes on: there is no BOS before it."""
+        return self._encode_plain(_checked(text))
+
     def encode_chat(
         self,
         messages: Sequence[Mapping[str, object]],
         *,
+        tools: Sequence[Mapping[str, object]] | None = None,
+        options: Mapping[str, object] | None = None,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
-    ) -> list[int]:
-        """Return the ids of a conversation written by the model's chat template.
+    ) -> tuple[list[int], str]:
+        """Return a conversation as the model's chat template writes it: the ids and the text.
 
         With `continue_final_message` the prompt ends with the last message's text exactly as it
-        was given, and `add_generation_prompt` has no effect.
+        was given, and `add_generation_prompt` has no effect. `options` reach the template by name.
         """
         if self._chat_template is None:
             raise RequestRejected("this model has no chat template; give a plain prompt instead")
         text = self._chat_template.render(
             messages,
+            tools=tools,
+            options=options,
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
         )
-        return self._with_prefix(self._encode_plain(_checked(text)))
+        return self.encode(text), text
+
+    @cached_property
+    def chat_format(self) -> ChatFormat:
+        """How the model marks reasoning and calls of tools, as far as its files tell."""
+        template = "" if self._chat_template is None else self._chat_template.source
+        return ChatFormat(
+            reasoning_format_of(template, self.added_tokens), tool_format_of(template)
+        )
 
     @abstractmethod
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:

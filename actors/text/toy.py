@@ -27,12 +27,16 @@ _SPECIAL_PATTERN = re.compile("(" + "|".join(map(re.escape, _SPECIAL_TOKENS)) + 
 
 
 class ToyTemplate:
-    """`<role>text<end>` for each message, then `<assistant>`."""
+    """`<role>text<end>` for each message, then `<assistant>`; it knows no tools and no options."""
+
+    source = ""
 
     def render(
         self,
         messages: Sequence[Mapping[str, object]],
         *,
+        tools: Sequence[Mapping[str, object]] | None = None,
+        options: Mapping[str, object] | None = None,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
     ) -> str:

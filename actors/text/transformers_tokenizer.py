@@ -27,6 +27,8 @@ class SlowLibrary(Protocol):
 
     def __len__(self) -> int: ...
 
+    def get_added_vocab(self) -> dict[str, int]: ...
+
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
 
     def decode(
@@ -42,6 +44,7 @@ class SlowTokenizer(Tokenizer):
             vocab_size=len(library),
             eos_token_ids=() if library.eos_token_id is None else (library.eos_token_id,),
             special_token_ids=library.all_special_ids,
+            added_tokens=library.get_added_vocab(),
             prompt_prefix=_prompt_prefix(library),
             chat_template=_chat_template(library),
         )
