@@ -5,8 +5,9 @@ import torch
 from torch import Tensor
 
 from ..messages import Copies, RowFailed, RowMasks, StepDone, StepPlan
-from ..messages.arrays import NO_INTS, Ints, Longs, frozen_ints
+from ..messages.arrays import NO_INTS, Floats, Ints, Longs, frozen_ints
 from .kv import PagedKV
+from .logprobs import StepLogprobs
 from .masks import allowed_tokens
 from .sampling import SamplingRows, sample
 from .slots import SlotTables
@@ -49,8 +50,10 @@ class StepRunner:
         if not len(plan.slots):
             return StepDone(plan.step, NO_INTS)
         logits = self._model.logits(plan, self._tables)
-        if not len(logits):
+        asked = StepLogprobs.of(plan, self._tables)
+        if not len(logits) and asked is None:
             return StepDone(plan.step, NO_INTS)
+        raw = None if asked is None else logits[torch.from_numpy(asked.places)].float()
         rows, positions = sampled_positions(plan)
         slots = plan.slots[rows]
         if plan.masks is not None:
@@ -59,7 +62,14 @@ class StepRunner:
         self._tables.record(slots, positions, sampled)
         token_ids, counts = accept(plan, sampled)
         failed = _failures(plan, token_ids, counts)
-        return StepDone(plan.step, frozen_ints(token_ids), failed, counts)
+        told = None
+        if asked is not None and raw is not None:
+            told = asked.tell(raw.numpy(), token_ids, counts, self._logits_behind)
+        return StepDone(plan.step, frozen_ints(token_ids), failed, counts, told)
+
+    def _logits_behind(self, tokens: Longs) -> Floats:
+        logits: Floats = self._model.logits_behind(torch.from_numpy(tokens)).float().numpy()
+        return logits
 
     def _copy(self, copies: Copies) -> None:
         assert self._host is not None, "a plan moves blocks, and there is no host memory"

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ..messages import RowState, StepPlan
+from ..messages import LogprobsWanted, RowState, StepPlan
 from ..messages.arrays import Ints, Longs
 
 INT32_MAX = 2**31 - 1
@@ -31,6 +31,7 @@ class SlotTables:
         self.seed: Longs = np.zeros(num_slots, dtype=np.int64)
         self.min_end: Ints = np.zeros(num_slots, dtype=np.int32)
         self.banned_ids: list[tuple[int, ...]] = [()] * num_slots
+        self.logprobs: dict[int, LogprobsWanted] = {}  # of the slots that asked
 
     def apply(self, plan: StepPlan) -> None:
         """Take over the plan's new row states, then its appended blocks, then its drafts."""
@@ -53,6 +54,9 @@ class SlotTables:
         self.seed[slot] = row.seed
         self.min_end[slot] = row.min_end
         self.banned_ids[slot] = row.banned_ids
+        self.logprobs.pop(slot, None)
+        if row.logprobs is not None:
+            self.logprobs[slot] = row.logprobs
 
     def record(self, slots: Longs, positions: Ints, token_ids: Ints) -> None:
         """Remember the tokens that a step sampled; a failed row (-1) leaves token 0 behind."""

@@ -20,6 +20,11 @@ class StepModel(Protocol):
         # [num_samples, vocab]"""
         ...
 
+    def logits_behind(self, tokens: Tensor) -> Tensor:
+        """Logits behind tokens of the plan that was computed last, by their places in it.
+        # tokens [places], int64; → [places, vocab]"""
+        ...
+
     def close(self) -> None:
         """Give back what the collector would not. Idempotent."""
         ...
@@ -32,10 +37,17 @@ class TorchModel:
         self._decoder = decoder
         self._kv = kv
         self._workspace = Workspace()
+        self._hidden: Tensor | None = None  # of the last plan's tokens  # [tokens, hidden]
 
     def logits(self, plan: StepPlan, tables: SlotTables) -> Tensor:
         inputs = make_inputs(plan, tables)
-        return self._decoder.forward(inputs, StepAttention(inputs, self._kv, self._workspace))
+        attention = StepAttention(inputs, self._kv, self._workspace)
+        self._hidden = self._decoder.forward(inputs, attention)
+        return self.logits_behind(inputs.sampling_tokens)
+
+    def logits_behind(self, tokens: Tensor) -> Tensor:
+        assert self._hidden is not None, "nothing was computed"
+        return self._decoder.head(self._hidden.index_select(0, tokens))
 
     def close(self) -> None:
         """Everything is torch's own."""

@@ -23,6 +23,7 @@ from ..messages import (
     Grant,
     PinPrefix,
     PrefixAccount,
+    PrefixEnd,
     PublishBlocks,
     ReleaseBlocks,
     ReserveBlocks,
@@ -139,7 +140,8 @@ class BlockPool:
         Blocks that it still holds stay, unless more than those is found.
         """
         self._settle(ask.done)
-        table, match = self._tables[ask.slot], self._match(ask)
+        table, known = self._tables[ask.slot], self._match(ask)
+        match = known if ask.most_found is None else known[: ask.most_found // self.block_size]
         found, spare = self._beyond(table, match, ask.held_tokens)
         num_tokens, num_there = len(ask.token_ids), len(table) - len(spare) + len(found)
         need = max(self.blocks_for(num_tokens) - num_there, 0)
@@ -154,7 +156,9 @@ class BlockPool:
             return self._admitted(outcome, tails)
         account = None
         if ask.is_explained:  # before anything is evicted for this very sequence
-            account = self._cache.account(ask.root, ask.token_ids, match)
+            account = self._cache.account(ask.root, ask.token_ids, known)
+            if len(match) < len(known):
+                account = PrefixAccount(PrefixEnd.COMPUTED)
         self._holders.drop(table, len(table) - len(spare), ask.done)
         self._settle(ask.done)
         for block in found:

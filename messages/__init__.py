@@ -14,6 +14,7 @@ from .arrays import (
     NO_INTS,
     NO_LONGS,
     Bools,
+    Floats,
     Ints,
     Longs,
     frozen_ints,
@@ -51,6 +52,7 @@ from .errors import (
     RequestRejected,
     StepaheadError,
 )
+from .logprobs import Logprobs, LogprobsWanted
 from .outputs import Delta, Finished, Output, Result, Timings, Usage
 from .params import SamplingParams
 from .requests import (
@@ -136,6 +138,7 @@ __all__ = [
     "EngineOverloaded",
     "FinishReason",
     "Finished",
+    "Floats",
     "ForgetPrefixes",
     "ForgetUnused",
     "FullBlocks",
@@ -144,6 +147,8 @@ __all__ = [
     "Grant",
     "Ints",
     "LoadWeights",
+    "Logprobs",
+    "LogprobsWanted",
     "Longs",
     "Message",
     "ModelError",

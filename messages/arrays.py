@@ -11,6 +11,7 @@ T = TypeVar("T", bound=np.generic)
 Ints: TypeAlias = NDArray[np.int32]
 Longs: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
+Floats: TypeAlias = NDArray[np.float32]
 
 
 def frozen_ints(values: Iterable[int] | Ints) -> Ints:

@@ -29,6 +29,7 @@ class PrefixEnd(StrEnum):
     EVICTED = "evicted"  # it was cached, and its block was needed for something else
     EXPIRED = "expired"  # it was cached, and nobody used it for as long as content is kept
     RESET = "reset"  # it was cached, and the cache was reset
+    COMPUTED = "computed"  # it is cached, and computed again for the sake of prompt logprobs
     FAILED = "failed"  # it was cached, and the step that was to write it failed
 
 
@@ -109,6 +110,7 @@ class AdmitSequence:
     victims: Longs  # slots, the least important first: of lower class, or later and waiting
     fences: Longs  # the last step that mentions each victim
     victim_tokens: Ints  # positions whose KV could be saved; empty without host memory
+    most_found: int | None = None  # tokens it may take from the cache; None: all
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -27,6 +27,7 @@ _DTYPES: dict[bytes, np.dtype[Any]] = {
     b"i": np.dtype("<i4"),
     b"q": np.dtype("<i8"),
     b"?": np.dtype("?"),
+    b"f": np.dtype("<f4"),
 }
 _LETTERS = {dtype: letter for letter, dtype in _DTYPES.items()}
 

@@ -6,6 +6,7 @@ from enum import StrEnum
 from .answers import ChatFormat
 from .arrays import Ints, Longs
 from .blocks import PrefixAccount
+from .logprobs import Logprobs
 from .params import SamplingParams
 
 
@@ -115,3 +116,4 @@ class TokensReady:
     admitted: tuple[Admitted, ...] = ()
     preempted: tuple[Preempted, ...] = ()
     ended: tuple[Ended, ...] = ()
+    logprobs: Logprobs | None = None  # of requests that asked; owners are serials

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .arrays import Bools, Ints, Longs
+from .logprobs import Logprobs, LogprobsWanted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,6 +24,7 @@ class RowState:
     seed: int
     min_end: int  # while the position sampled is below this, `banned_ids` cannot be sampled
     banned_ids: tuple[int, ...]
+    logprobs: LogprobsWanted | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,6 +131,7 @@ class StepDone:
     token_ids: Ints  # of the sampling rows, in row order; a single -1 where the row failed
     failed: tuple[RowFailed, ...] = ()
     counts: Ints | None = None  # tokens of each sampling row; None: one each
+    logprobs: Logprobs | None = None  # of the rows that asked; owners are rows of the plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,16 +34,54 @@ _current: ContextVar[_Attention] = ContextVar("stepahead_attention")
 
 
 class GenericDecoder:
-    """A transformers model on flat batches; the oracle of the fast path."""
+    """A transformers model on flat batches; the oracle of the fast path.
+
+    Layers and head are run apart, so that a long prompt never has all its logits at once. What a
+    model does to its logits is in the outermost `forward`, so the head is run by calling that on a
+    stand-in for the layers, which says what they said before.
+    """
 
     def __init__(self, model: Any) -> None:
         self._model = model
+        self._layers_name: str = model.base_model_prefix
+        self._layers = getattr(model, self._layers_name)
+        self._said = _Said(self._layers)
 
     def forward(self, inputs: StepInputs, attention: StepAttention) -> Tensor:
-        """Logits of each row that samples.  # [num_samples, vocab]"""
-        return _run(
-            self._model, inputs.token_ids, inputs.positions, inputs.sampling_tokens, attention
-        )
+        """What the last layer says of each token.  # [tokens, hidden]"""
+        return self.run_layers(inputs.token_ids, inputs.positions, attention)
+
+    def run_layers(self, token_ids: Tensor, positions: Tensor, attention: _Attention) -> Tensor:
+        """The same for a flat batch that attends through anything."""
+        with _attending(attention):
+            output = self._layers(
+                input_ids=token_ids[None], position_ids=positions[None], use_cache=False
+            )
+        self._said.output = output
+        hidden: Tensor = output.last_hidden_state[0]
+        return hidden
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Logits of some of those.  # [some, hidden] → [some, vocab]"""
+        self._said.output.last_hidden_state = hidden[None]
+        setattr(self._model, self._layers_name, self._said)
+        try:
+            logits: Tensor = self._model(input_ids=None, use_cache=False).logits[0]
+        finally:
+            setattr(self._model, self._layers_name, self._layers)
+        return logits
+
+
+class _Said(torch.nn.Module):
+    """Stands where a model's layers stand, and says what they said."""
+
+    def __init__(self, layers: torch.nn.Module) -> None:
+        super().__init__()
+        self.output: Any = None
+        self.config = layers.config
+
+    def forward(self, *_: Any, **__: Any) -> Any:
+        return self.output
 
 
 def load_generic(folder: Path, fields: Fields, dtype: torch.dtype) -> Any:
@@ -99,7 +137,8 @@ def kv_shapes(model: Any, source: str) -> tuple[LayerShape, ...]:
     probe = _Probe()
     tokens = torch.tensor([0, 1])
     try:
-        _run(model, tokens, tokens, tokens[-1:], probe)
+        decoder = GenericDecoder(model)
+        decoder.head(decoder.run_layers(tokens, tokens, probe))
     except ModelError:
         raise
     except Exception as error:  # whatever a model file raises on a flat batch
@@ -127,21 +166,14 @@ class _Probe:
         return query.new_zeros((*query.shape[:2], value.shape[2]))
 
 
-def _run(
-    model: Any, token_ids: Tensor, positions: Tensor, rows: Tensor, attention: _Attention
-) -> Tensor:
+@contextmanager
+def _attending(attention: _Attention) -> Iterator[None]:
+    """What transformers calls finds this step's attention."""
     token = _current.set(attention)
     try:
-        output = model(
-            input_ids=token_ids[None],
-            position_ids=positions[None],
-            use_cache=False,
-            logits_to_keep=rows,
-        )
+        yield
     finally:
         _current.reset(token)
-    logits: Tensor = output.logits[0]
-    return logits
 
 
 def _paged_attention(

@@ -56,7 +56,7 @@ class LlamaDecoder:
         return weights.take("lm_head.weight", config.vocab_size, config.hidden_size)
 
     def forward(self, inputs: StepInputs, attention: StepAttention) -> Tensor:
-        """Logits of each row that samples.  # [num_samples, vocab]"""
+        """What the last layer says of each token.  # [tokens, hidden]"""
         config = self._config
         num_rotated = config.num_heads + config.num_kv_heads
         hidden = self._embedding.index_select(0, inputs.token_ids)  # [tokens, hidden]
@@ -80,9 +80,10 @@ class LlamaDecoder:
             x = layer.mlp_norm(hidden)
             gate, up = layer.gate_up(x).chunk(2, dim=-1)
             hidden = layer.down.add_to(hidden, F.silu(gate).mul_(up))
-        return self._logits(hidden.index_select(0, inputs.sampling_tokens))
+        return hidden
 
-    def _logits(self, hidden: Tensor) -> Tensor:
+    def head(self, hidden: Tensor) -> Tensor:
+        """Logits of some of those.  # [some, hidden] → [some, vocab]"""
         if not len(hidden):
             return hidden.new_empty((0, self._config.vocab_size))
         return self._head(self._norm(hidden))

@@ -32,7 +32,11 @@ class Decoder(Protocol):
     """A model on flat batches: what a step runs."""
 
     def forward(self, inputs: StepInputs, attention: StepAttention) -> Tensor:
-        """Logits of each row that samples.  # [num_samples, vocab]"""
+        """What the last layer says of each of the step's tokens.  # [tokens, hidden]"""
+        ...
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Logits of some of those.  # [some, hidden] → [some, vocab]"""
         ...
 
 

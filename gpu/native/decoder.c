@@ -99,9 +99,11 @@ static void forward(Member *own) {
 #ifdef HAS_AMX
     if (s->normed.uses_tiles) shape_tiles();
 #endif
-    FOR_PIECES(t, own, step->num_tokens) look_up(m, step->tokens[t], s->hidden + (size_t)t * m->hidden);
-    pass(own);
-    for (int number = 0; number < m->num_layers; number++) run_layer(own, m->layers + number);
+    if (step->num_tokens) {
+        FOR_PIECES(t, own, step->num_tokens) look_up(m, step->tokens[t], s->hidden + (size_t)t * m->hidden);
+        pass(own);
+        for (int number = 0; number < m->num_layers; number++) run_layer(own, m->layers + number);
+    }
     if (step->num_wanted) {
         FOR_PIECES(t, own, step->num_wanted)
             normalise(s->hidden + (size_t)step->wanted[t] * m->hidden, m->norm, m->eps, &s->normed, t, m->head.bits);
@@ -186,7 +188,8 @@ static void make_tiles(Scratch *s, const Model *m, const Step *step) {
     }
 }
 
-/* Compute a step; 0, or -1 where memory does not suffice. */
+/* Compute a step; 0, or -1 where memory does not suffice. One without tokens gives more of the
+ * logits behind those of the step before it, no more at once than that had tokens. */
 int32_t stepahead_forward(Team *team, Scratch *s, const Model *model, const Step *step) {
     if (make_room(s, model, step->num_tokens, team->size)) return -1;
     make_tiles(s, model, step);

@@ -71,24 +71,31 @@ class NativeDecoder:
         num_blocks = -(-int((plan.starts + plan.lengths).max()) // tables.block_size)
         blocks = np.ascontiguousarray(tables.block_table[plan.slots, :num_blocks])
         row_of_token = rows.astype(np.int32)
-        wanted = _wanted(plan)
-        logits = np.empty((len(wanted), self._vocab_size), dtype=np.float32)
         step = Step(
             num_tokens=len(tokens),
-            num_wanted=len(wanted),
             table_width=num_blocks,
             tokens=tokens.ctypes.data,
             positions=positions.ctypes.data,
             rows=row_of_token.ctypes.data,
             tables=blocks.ctypes.data,
-            wanted=wanted.ctypes.data,
-            logits=logits.ctypes.data,
         )
+        return self._run(step, _wanted(plan))
+
+    def logits_behind(self, tokens: Tensor) -> Tensor:
+        """Logits behind tokens of the plan that was computed last.  # [places, vocab]"""
+        return self._run(Step(), tokens.numpy().astype(np.int32))
+
+    def _run(self, step: Step, wanted: NDArray[np.int32]) -> Tensor:
+        """Logits behind the wanted tokens of a step, or, where it has none, of the last one."""
+        logits = np.empty((len(wanted), self._vocab_size), dtype=np.float32)
+        step.num_wanted = len(wanted)
+        step.wanted = wanted.ctypes.data
+        step.logits = logits.ctypes.data
         failed = self._library.stepahead_forward(
             self._team, self._scratch, ctypes.byref(self._model), ctypes.byref(step)
         )
         if failed:
-            raise MemoryError(f"no memory for a step of {len(tokens)} tokens")
+            raise MemoryError(f"no memory for a step of {step.num_tokens} tokens")
         return torch.from_numpy(logits)
 
     def close(self) -> None:
