@@ -14,7 +14,7 @@ from torch import Tensor
 from ..messages import StepPlan
 from ..messages.arrays import Ints, Longs
 from .slots import SlotTables, expand_rows
-from .verify import sampled_positions
+from .verify import sampled_tokens
 
 Indices = NDArray[np.int64]
 
@@ -78,15 +78,8 @@ def make_inputs(plan: StepPlan, tables: SlotTables) -> StepInputs:
         unwritten=_tensor(_rows_past_the_end(plan, tables)),
         groups=tuple(_decode_groups(plan, tables, np.flatnonzero(is_decode), ends - 1)),
         chunks=tuple(_chunk_rows(plan, tables, np.flatnonzero(~is_decode), ends)),
-        sampling_tokens=_tensor(_sampling_tokens(plan, ends)),
+        sampling_tokens=torch.from_numpy(sampled_tokens(plan)),
     )
-
-
-def _sampling_tokens(plan: StepPlan, ends: Indices) -> Indices:
-    """The last token of each row that samples, and as many before it as the row has drafts."""
-    rows, positions = sampled_positions(plan)
-    tokens: Indices = ends[rows] - 1 - ((plan.starts + plan.lengths)[rows] - positions)
-    return tokens
 
 
 def _tensor(array: NDArray[np.integer]) -> Tensor:

@@ -85,7 +85,7 @@ class Entries:
 def log_softmax_at(logits: Floats, chosen: Floats) -> Floats:
     """The log-softmax of chosen logits of a row; the row's sum is made in float64."""
     most = logits.max()
-    with np.errstate(invalid="ignore"):  # a row of which nothing can be said: NaN
+    with np.errstate(invalid="ignore", divide="ignore"):  # a row of no numbers: NaN
         total = np.log(np.exp(logits - most).sum(dtype=np.float64))
         values: Floats = ((chosen - most) - total).astype(np.float32)
     return values

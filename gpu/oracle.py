@@ -65,6 +65,16 @@ class Oracle:
                 return token_id
         return min(set(allowed or ()).difference(banned), default=-1)
 
+    def logits(self, prefix: int, vocab_size: int) -> NDArray[np.float32]:
+        """What stands for a model's logits behind the prefix with this hash: numbers from 0 to 16
+        that depend on it and on the token, and more for what is said next.  # [vocab_size]"""
+        mixed = np.arange(1, vocab_size + 1, dtype=np.uint64) * np.uint64(MULTIPLIER)
+        mixed ^= np.uint64(_mix(prefix))
+        mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(MULTIPLIER)
+        logits = (mixed >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-20)
+        logits[self.next_token(prefix)] += 16
+        return logits
+
     def _is_spoken(self, token_id: int) -> bool:
         return 32 <= token_id < 127 or (token_id == self.eos_token_id and self.eos_every > 0)
 

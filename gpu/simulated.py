@@ -15,7 +15,10 @@ from numpy.typing import NDArray
 
 from ..messages import (
     Copies,
+    Floats,
     Ints,
+    Logprobs,
+    Longs,
     RowFailed,
     SampleRows,
     StepDone,
@@ -25,10 +28,11 @@ from ..messages import (
 )
 from .device import DeviceFacts, LoadedAddress, StepAddress
 from .host import HostMemory
+from .logprobs import StepLogprobs
 from .masks import HeldMasks, allowed_tokens
 from .oracle import Hashes, Oracle, is_chain
-from .slots import SlotTables
-from .verify import accept, sampled_positions
+from .slots import SlotTables, expand_rows
+from .verify import accept, sampled_positions, sampled_tokens
 
 CallLater: TypeAlias = Callable[[float, Callable[[], None]], object]
 
@@ -177,7 +181,35 @@ class SimulatedDevice:
                 failed.append(RowFailed(row, "its mask allows no token"))
         self._slots.record(slots, positions, frozen_ints(sampled))
         token_ids, counts = accept(plan, frozen_ints(sampled))
-        return StepDone(plan.step, token_ids, tuple(failed), counts)
+        asked = StepLogprobs.of(plan, self._slots)
+        told = None if asked is None else self._tell(plan, asked, token_ids, counts, prefixes)
+        return StepDone(plan.step, token_ids, tuple(failed), counts, told)
+
+    def _tell(
+        self,
+        plan: StepPlan,
+        asked: StepLogprobs,
+        token_ids: Ints,
+        counts: Ints | None,
+        prefixes: list[Hashes | None],
+    ) -> Logprobs | None:
+        """What the oracle would have said, by the hashes that attention found."""
+        places = sampled_tokens(plan)[asked.places]
+
+        def behind(tokens: Longs) -> Floats:
+            rows, positions = expand_rows(plan.starts, plan.lengths)
+            known = [prefixes[row] for row in rows[tokens].tolist()]
+            return np.stack(
+                [
+                    np.full(self.facts.vocab_size, np.nan, dtype=np.float32)
+                    if prefix is None
+                    else self.oracle.logits(int(prefix[position]), self.facts.vocab_size)
+                    for prefix, position in zip(known, positions[tokens].tolist(), strict=True)
+                ]
+            )
+
+        raw = behind(places) if len(places) else np.zeros((0, 0), dtype=np.float32)
+        return asked.tell(raw, token_ids, counts, behind)
 
     def _copy(self, copies: Copies) -> None:
         """Move whole blocks, first to host memory and then from it."""

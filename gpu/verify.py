@@ -10,7 +10,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from ..messages import Ints, StepPlan, frozen_ints
+from ..messages import Ints, Longs, StepPlan, frozen_ints
 from .slots import expand_rows
 
 
@@ -26,6 +26,15 @@ def sampled_positions(plan: StepPlan) -> tuple[NDArray[np.int64], Ints]:
     num_drafts = plan.drafts.per_row(len(plan.slots))[rows]
     places, positions = expand_rows(ends - num_drafts, num_drafts + 1)
     return rows[places], positions
+
+
+def sampled_tokens(plan: StepPlan) -> Longs:
+    """The places, among the step's tokens, of those that it samples behind: the last one of each
+    row that samples, and as many before it as the row has drafts."""
+    rows, positions = sampled_positions(plan)
+    first = plan.lengths.cumsum(dtype=np.int64) - plan.lengths
+    tokens: Longs = first[rows] + positions - 1 - plan.starts[rows]
+    return tokens
 
 
 def accept(plan: StepPlan, token_ids: Ints) -> tuple[Ints, Ints | None]:

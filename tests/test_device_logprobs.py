@@ -10,11 +10,14 @@ import torch
 from stepahead.gpu import logprobs as logprobs_module
 from stepahead.gpu.cpu import CpuDevice, open_cpu_device
 from stepahead.gpu.logprobs import Entries, likeliest, log_softmax_at
+from stepahead.gpu.oracle import Oracle
 from stepahead.gpu.options import DeviceOptions
 from stepahead.gpu.runner import StepRunner
+from stepahead.gpu.simulated import SimulatedDevice
 from stepahead.messages import LogprobsWanted, StepDone
 
-from .device_driver import Driver, call_at_once, make_row
+from .device_driver import Driver, call_at_once, make_plan, make_row
+from .engines import make_config, make_facts
 from .tiny_models import VOCAB, make_folder
 
 PROMPT = [3, 14, 15, 92, 65, 35, 89, 79, 32, 38, 46, 26]
@@ -208,3 +211,19 @@ def test_a_row_of_a_large_vocabulary_sums_to_one() -> None:
     logits = np.random.default_rng(1).normal(0, 6, 150_000).astype(np.float32)
     values = log_softmax_at(logits, logits).astype(np.float64)
     assert np.exp(values).sum() == pytest.approx(1, abs=1e-6)
+
+
+def test_the_simulated_device_says_what_its_oracle_thinks_likeliest() -> None:
+    facts, oracle = make_facts(make_config(block_size=16, num_blocks=16)), Oracle()
+    device = SimulatedDevice(facts, 4, lambda _, call: call(), oracle=oracle)
+    new_rows = [make_row(0, PROMPT, [4], logprobs=wanted())]
+    result = device.run(make_plan(1, [(0, 0, len(PROMPT), True)], new_rows))
+    told = entries([result])
+    hashes = oracle.extend(oracle.empty, PROMPT)
+    for position in range(1, len(PROMPT) + 1):
+        logits = oracle.logits(hashes[position - 1], facts.vocab_size)
+        (token_id, value, rank), *others = told[position]
+        assert value == pytest.approx(float(log_softmax_at(logits, logits)[token_id]))
+        assert rank == int((logits > logits[token_id]).sum()) + 1
+        assert others[0][0] == oracle.next_token(hashes[position - 1])
+    assert told[12][0][0] == int(result.token_ids[0])

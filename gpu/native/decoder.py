@@ -17,7 +17,7 @@ from ..kv import PagedKV
 from ..loading.weights import WeightSource
 from ..models.config import ModelConfig
 from ..slots import SlotTables, expand_rows
-from ..verify import sampled_positions
+from ..verify import sampled_tokens
 from .library import Step, load_library
 from .model import bind_model
 from .packing import LANES
@@ -79,7 +79,7 @@ class NativeDecoder:
             rows=row_of_token.ctypes.data,
             tables=blocks.ctypes.data,
         )
-        return self._run(step, _wanted(plan))
+        return self._run(step, sampled_tokens(plan).astype(np.int32))
 
     def logits_behind(self, tokens: Tensor) -> Tensor:
         """Logits behind tokens of the plan that was computed last.  # [places, vocab]"""
@@ -111,10 +111,3 @@ def default_threads() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _wanted(plan: StepPlan) -> NDArray[np.int32]:
-    """Which of the step's tokens are sampled behind."""
-    rows, positions = sampled_positions(plan)
-    first = np.cumsum(plan.lengths) - plan.lengths
-    return (first[rows] + positions - 1 - plan.starts[rows]).astype(np.int32)
