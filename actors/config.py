@@ -38,6 +38,7 @@ class EngineConfig:
     watermark: float = 0.01  # share of the pool kept free when a sequence is admitted beside others
     ageing: float | None = None  # seconds of waiting that raise a request by one class; None: never
     max_waiting: int = 1024  # requests; one more is refused with EngineOverloaded
+    max_logprobs: int = 20  # likeliest tokens that a request may be told of at a position
     record: Path | None = None  # write every message here when the engine ends, for a replay
     check_invariants: bool = False  # assert the ledger after every message: slow, to find faults
 
@@ -67,7 +68,7 @@ class EngineConfig:
         for name in ("num_blocks", "kv_memory", "max_model_len", "long_prefill_token_threshold"):
             if getattr(self, name) is not None:
                 check_whole(name, getattr(self, name))
-        for name in ("num_host_blocks", "swap_memory"):
+        for name in ("num_host_blocks", "swap_memory", "max_logprobs"):
             if getattr(self, name) not in (None, 0):
                 check_whole(name, getattr(self, name))
         if isinstance(self.steps_in_flight, bool) or self.steps_in_flight not in (1, 2, 3, 4):

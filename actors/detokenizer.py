@@ -9,8 +9,10 @@ from typing import TypeAlias
 from ..messages import Finished, Generate, StopMatched, TokensReady
 from .actor import Actor, Address, Mailbox
 from .journal import Turn
+from .live_logprobs import LiveLogprobs, asks, entries
 from .live_output import LiveOutput
 from .streams import OutputStreams
+from .text.token_texts import TokenTexts
 from .text.tokenizer import Tokenizer
 
 DetokenizerMessage: TypeAlias = Generate | TokensReady
@@ -39,10 +41,12 @@ class Detokenizer(Actor[DetokenizerMessage]):
         super().__init__(mailbox)
         self._is_scheduler_due = is_scheduler_due
         self._tokenizer = tokenizer
+        self._token_texts = TokenTexts(tokenizer)
         self._streams = streams
         self._scheduler = scheduler
         self._finished = finished
         self._live: dict[int, LiveOutput] = {}
+        self._logprobs: dict[int, LiveLogprobs] = {}  # of those that asked
         self._news: deque[LiveOutput] = deque()  # those with something to show, in turn
 
     async def attend(self) -> None:
@@ -63,6 +67,8 @@ class Detokenizer(Actor[DetokenizerMessage]):
         for _, time_ns, message in turn.envelopes:
             if isinstance(message, Generate):
                 self._live[message.serial] = LiveOutput(message, self._tokenizer, time_ns)
+                if asks(message):
+                    self._logprobs[message.serial] = LiveLogprobs(message, self._token_texts)
             else:
                 self._note(message, time_ns)
         self._show_slice()
@@ -82,6 +88,10 @@ class Detokenizer(Actor[DetokenizerMessage]):
                 if not output.token_ids:
                     news.append(output)
                 output.add(token_id, time_ns)
+        if report.logprobs is not None:
+            for serial, position, told, top in entries(report.logprobs):
+                if serial in live:
+                    self._logprobs[serial].add(position, told, top)
         for ended in report.ended:
             output = live.get(ended.serial)
             if output is not None:
@@ -95,9 +105,12 @@ class Detokenizer(Actor[DetokenizerMessage]):
 
     def _show(self, live: LiveOutput) -> None:
         serial, delta = live.request.serial, live.take()
+        if serial in self._logprobs:
+            delta = self._logprobs[serial].tell(delta)
         self._streams.push(serial, delta)
         if delta.finish_reason is not None:
             del self._live[serial]
+            self._logprobs.pop(serial, None)
             if live.ended is None:  # the Scheduler does not know yet
                 self._scheduler(StopMatched(serial))
             self._finished(live.finished(delta))

@@ -20,6 +20,7 @@ from ..messages import (
 )
 from .actor import Address
 from .chat_options import ChatOptions
+from .logprob_limits import LogprobLimits, check_start
 from .prompt_texts import Conversation, Offload, Prompt, PromptTexts, is_conversation
 from .prompts import PromptReader
 from .request_options import RequestOptions, salt_bytes, short
@@ -37,6 +38,7 @@ class Intake:
         streams: OutputStreams,
         *,
         max_live: int,
+        max_logprobs: int,
         offload: Offload,
         clock: Callable[[], int],
         scheduler: Address[Generate | Abort],
@@ -46,6 +48,7 @@ class Intake:
         self._tokenizer = tokenizer
         self._streams = streams
         self._max_live = max_live
+        self._logprobs = LogprobLimits(facts.vocab_size, max_logprobs)
         self.texts = PromptTexts(tokenizer, PromptReader(facts), offload)
         self._clock = clock
         self._started_ns = clock()
@@ -134,9 +137,11 @@ class Intake:
     ) -> Generate:
         salt = salt_bytes(options.cache_salt)
         self._streams.check_alive()
+        check_start(params, len(prompt))
         max_tokens = self._max_tokens(params, len(prompt))
         if params.min_tokens > max_tokens:
             params = replace(params, min_tokens=max_tokens)
+        params = self._logprobs.counted(params)
         return Generate(
             serial=stream.serial,
             request_id=stream.request_id,
@@ -168,6 +173,7 @@ class Intake:
         self._check_room(options.request_id)
         if not isinstance(params, SamplingParams):
             raise RequestRejected(f"params is {short(params)}; it must be SamplingParams")
+        self._logprobs.check(params)
         for token_id in params.stop_token_ids:
             if token_id >= self._facts.vocab_size:
                 raise RequestRejected(

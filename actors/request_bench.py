@@ -118,6 +118,7 @@ def _intake(facts: DeviceFacts) -> Intake:
         ToyTokenizer(VOCABULARY),
         OutputStreams(),
         max_live=2**31,
+        max_logprobs=20,
         offload=inline,
         clock=time.monotonic_ns,
         scheduler=_nowhere,

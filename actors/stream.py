@@ -10,6 +10,7 @@ from ..messages import (
     Delta,
     FinishReason,
     Output,
+    PositionLogprobs,
     RequestFailed,
     Result,
     joined_parts,
@@ -68,10 +69,14 @@ class DeltaStream(AsyncIterator[Delta]):
         pieces: list[str] = []
         token_ids: list[int] = []
         parts: list[AnswerPart] = []
+        logprobs: list[PositionLogprobs] = []
+        prompt_logprobs: tuple[PositionLogprobs | None, ...] | None = None
         async for last in self:
             pieces.append(last.text)
             token_ids += last.token_ids
             parts += last.parts
+            logprobs += last.logprobs or ()
+            prompt_logprobs = last.prompt_logprobs or prompt_logprobs
         if last is None:
             raise RequestFailed("the stream was closed or read to its end before; nothing is left")
         assert last.finish_reason is not None
@@ -87,8 +92,9 @@ class DeltaStream(AsyncIterator[Delta]):
             last.finish_reason,
             last.stop_reason,
             joined_parts(parts),
+            None if last.logprobs is None else tuple(logprobs),
         )
-        return Result(last.request_id, (output,), last.usage, last.timings)
+        return Result(last.request_id, (output,), last.usage, last.timings, prompt_logprobs)
 
     def _leave(self) -> None:
         if self._is_over:

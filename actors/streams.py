@@ -1,6 +1,7 @@
 """Output streams: where the callers wait for their deltas."""
 
 import asyncio
+from itertools import chain
 
 from ..messages import Delta, EngineDead, joined_parts
 
@@ -65,6 +66,8 @@ def _merged(deltas: list[Delta]) -> Delta:
         last.usage,
         last.timings,
         joined_parts(part for delta in deltas for part in delta.parts),
+        None if last.logprobs is None else tuple(chain(*(d.logprobs or () for d in deltas))),
+        next((d.prompt_logprobs for d in deltas if d.prompt_logprobs is not None), None),
     )
 
 

@@ -125,6 +125,7 @@ def wire(
         backend.tokenizer,
         streams,
         max_live=config.max_num_seqs + config.max_waiting,
+        max_logprobs=config.max_logprobs,
         offload=offload,
         clock=clock,
         scheduler=to_scheduler.post,

@@ -1,9 +1,12 @@
 """`engine-cli generate`: continue a prompt as it stands, without a chat template."""
 
+from collections.abc import Sequence
+
 import click
 
 from ..actors.config import EngineConfig
-from ..messages import SamplingParams
+from ..messages import PositionLogprobs, SamplingParams
+from .logprobs import logprob_fields, logprob_table
 from .mistake import Mistake
 from .options import EngineOptions, engine_options
 from .output import write, write_answer, write_json
@@ -33,8 +36,17 @@ async def _generate(
 ) -> None:
     async with running_engine(config) as engine:
         if as_json:
-            write_json(result_fields(await engine.generate(prompt, params)))
+            result = await engine.generate(prompt, params)
+            write_json(result_fields(result) | logprob_fields(result))
             return
+        told: list[PositionLogprobs] = []
+        told_of_prompt: Sequence[PositionLogprobs | None] = ()
         async for delta in engine.stream(prompt, params):
             write_answer(delta.text)
+            told += delta.logprobs or ()
+            told_of_prompt = delta.prompt_logprobs or told_of_prompt
         write("\n")
+        if told_of_prompt:
+            write("\n" + logprob_table("prompt", told_of_prompt))
+        if told:
+            write("\n" + logprob_table("answer", told))

@@ -52,7 +52,7 @@ from .errors import (
     RequestRejected,
     StepaheadError,
 )
-from .logprobs import Logprobs, LogprobsWanted
+from .logprobs import Logprobs, LogprobsWanted, PositionLogprobs, TokenLogprob
 from .outputs import Delta, Finished, Output, Result, Timings, Usage
 from .params import SamplingParams
 from .requests import (
@@ -155,6 +155,7 @@ __all__ = [
     "Output",
     "Pause",
     "PinPrefix",
+    "PositionLogprobs",
     "Preempted",
     "PrefixAccount",
     "PrefixEnd",
@@ -182,6 +183,7 @@ __all__ = [
     "StopMatched",
     "TextDelta",
     "Timings",
+    "TokenLogprob",
     "TokensReady",
     "ToolCallDelta",
     "UnpinPrefix",

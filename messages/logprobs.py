@@ -40,3 +40,22 @@ class Logprobs:
     def __len__(self) -> int:
         """Tokens that are told of."""
         return len(self.owners)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """How likely a token was at its position, by the model's raw logits."""
+
+    token_id: int
+    logprob: float  # natural logarithm of its probability
+    rank: int  # 1: no token was likelier
+    text: str | None = None  # the token by itself, special ones by their names
+
+
+@dataclass(frozen=True, slots=True)
+class PositionLogprobs:
+    """What is told of one position of a sequence."""
+
+    token: TokenLogprob  # the one that stands there
+    top: tuple[TokenLogprob, ...] = ()  # the likeliest, from the likeliest on
+    asked: tuple[TokenLogprob, ...] = ()  # those of `logprob_token_ids`, in their order

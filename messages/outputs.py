@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from .answers import AnswerPart, ReasoningDelta, TextDelta, ToolCallDelta
 from .blocks import PrefixAccount
+from .logprobs import PositionLogprobs
 from .requests import FinishReason
 
 
@@ -51,6 +52,8 @@ class Delta:
     usage: Usage | None = None  # on the last delta
     timings: Timings | None = None  # on the last delta
     parts: tuple[AnswerPart, ...] = ()  # of a chat: `text`, told apart; their sources join to it
+    logprobs: tuple[PositionLogprobs, ...] | None = None  # of each of `token_ids`, if asked for
+    prompt_logprobs: tuple[PositionLogprobs | None, ...] | None = None  # once, as Result has them
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,14 @@ class Output:
     finish_reason: FinishReason
     stop_reason: int | str | None  # the stop id or stop string that ended it
     parts: tuple[AnswerPart, ...] = ()  # of a chat: `text`, told apart
+    logprobs: tuple[PositionLogprobs, ...] | None = None  # of each of `token_ids`, if asked for
+
+    @property
+    def cumulative_logprob(self) -> float | None:
+        """Of all its tokens together; None where no logprobs were asked for."""
+        if self.logprobs is None:
+            return None
+        return sum(position.token.logprob for position in self.logprobs)
 
     @property
     def content(self) -> str:
@@ -100,6 +111,9 @@ class Result:
     outputs: tuple[Output, ...]
     usage: Usage
     timings: Timings
+    prompt_logprobs: tuple[PositionLogprobs | None, ...] | None = None
+    """Of the prompt's tokens from `prompt_logprobs_start` on, where asked for; None for the very
+    first token, which nothing precedes. Fewer where the request ended before all were known."""
 
     @property
     def text(self) -> str:

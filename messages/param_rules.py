@@ -42,13 +42,14 @@ class Whole:
     least: int
     most: int = MAX_INT
     or_none: bool = False
+    hint: str = ""  # what somebody may have wanted who gave something else
 
     @property
     def right(self) -> str:
         text = f"a whole number of at least {self.least}"
         if self.most < MAX_INT:
             text = f"a whole number from {self.least:,} to {self.most:,}"
-        return text + ", or None" * self.or_none
+        return text + ", or None" * self.or_none + self.hint
 
     def read(self, name: str, value: object) -> int | None:
         if value is None and self.or_none:

@@ -29,7 +29,7 @@ class SamplingParams:
     max_tokens: Annotated[
         int | None,
         Param(
-            Whole(1, or_none=True),
+            Whole(1, or_none=True, hint=" (engine.score tells logprobs without an answer)"),
             "Tokens of the answer at most; without it, up to the context.",
             "Scheduler",
         ),
@@ -107,6 +107,38 @@ class SamplingParams:
     skip_special_tokens: Annotated[
         bool, Param(Flag(), "Special tokens have no text.", "Detokenizer")
     ] = True
+
+    # What is told of it.
+
+    logprobs: Annotated[
+        int | None,
+        Param(
+            Whole(-1, or_none=True),
+            "Tell the logprob of each token of the answer, and of the k likeliest beside it; -1 "
+            "tells of the whole vocabulary.",
+            "device",
+        ),
+    ] = None
+    logprob_token_ids: Annotated[
+        tuple[int, ...],
+        Param(TokenIds(), "Tell the logprobs of these ids, too, at each token.", "device"),
+    ] = ()
+    prompt_logprobs: Annotated[
+        int | None,
+        Param(
+            Whole(-1, or_none=True),
+            "The same of the prompt's tokens; they are computed, also where the prefix is cached.",
+            "device",
+        ),
+    ] = None
+    prompt_logprobs_start: Annotated[
+        int,
+        Param(
+            Whole(0),
+            "The first position of the prompt that is told of: what is before may be cached.",
+            "device",
+        ),
+    ] = 0
 
     def __post_init__(self) -> None:
         for name, param, default in _CHECKED:

@@ -175,3 +175,26 @@ def test_the_default_model_answers_a_piped_question() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "Paris" in done.stdout
     assert not [c for c in done.stdout if c < " " and c != "\n"]
+
+
+def test_logprobs_are_in_the_json_object_and_below_a_plain_answer() -> None:
+    asked = ("--logprobs", "2", "--logprob-token-ids", "256", "--prompt-logprobs", "0")
+    line = piped("generate", "Once upon", "--json", *asked, *SIMULATED)
+    plain = piped("generate", "Once upon", *asked, *SIMULATED)
+
+    said = json.loads(line.stdout)
+    own = [told["token_id"] for told in said["logprobs"]]
+    assert own == said["token_ids"]
+    assert all(len(told["top"]) == 2 for told in said["logprobs"])
+    assert {told["asked"][0]["text"] for told in said["logprobs"]} == {"<eos>"}
+    assert said["cumulative_logprob"] == pytest.approx(
+        sum(told["logprob"] for told in said["logprobs"])
+    )
+    assert said["prompt_logprobs"][0] is None
+    assert [told["text"] for told in said["prompt_logprobs"][1:]] == list("nce upon")
+    answer, prompt_rows, answer_rows = plain.stdout.split("\n\n")
+    assert answer == said["text"]
+    assert len(prompt_rows.splitlines()) == 1 + len("Once upon")
+    first = answer_rows.splitlines()[1]
+    assert first.startswith(repr(said["logprobs"][0]["text"]))
+    assert f"{said['logprobs'][0]['logprob']:.4f}" in first

@@ -31,9 +31,12 @@ from stepahead.messages import (
     GrammarReady,
     Grant,
     LoadWeights,
+    Logprobs,
+    LogprobsWanted,
     Message,
     Pause,
     PinPrefix,
+    PositionLogprobs,
     Preempted,
     PrefixAccount,
     PrefixEnd,
@@ -56,6 +59,7 @@ from stepahead.messages import (
     StopMatched,
     TextDelta,
     Timings,
+    TokenLogprob,
     TokensReady,
     ToolCallDelta,
     UnpinPrefix,
@@ -76,8 +80,14 @@ seal(BOOLS)
 PARAMS = SamplingParams(
     max_tokens=3, temperature=0, top_p=0.5, stop=("a", "b"), stop_token_ids=(7,), seed=1
 )
-ROW = RowState(1, 2, INTS, 3, INTS, 0.5, 40, 0.9, 0.1, 2**63 - 1, 5, (2, 3))
+ROW = RowState(
+    1, 2, INTS, 3, INTS, 0.5, 40, 0.9, 0.1, 2**63 - 1, 5, (2, 3), LogprobsWanted(2, (4,), 1, 3, 9)
+)
 
+TOLD = Logprobs(LONGS, INTS, INTS, INTS, INTS, seal(np.array([-0.5, -np.inf], np.float32)), INTS)
+POSITION = PositionLogprobs(
+    TokenLogprob(1, -0.5, 1, "a"), (TokenLogprob(1, -0.5, 1, "a"),), (TokenLogprob(7, -9.0, 80),)
+)
 COPIES = Copies(INTS, INTS, INTS, INTS)
 
 SAMPLES: list[Message] = [
@@ -106,6 +116,7 @@ SAMPLES: list[Message] = [
         (Admitted(1, 16, 5), Admitted(2, 0, 5, PrefixAccount(PrefixEnd.NEW, 7))),
         (Preempted(1),),
         (Ended(1, FinishReason.STOP, 2), Ended(2, FinishReason.ERROR, error="not a number")),
+        TOLD,
     ),
     StepPlan(
         1,
@@ -122,13 +133,13 @@ SAMPLES: list[Message] = [
         COPIES,
         RowMasks(LONGS, INTS, LONGS),
     ),
-    StepDone(1, INTS, (RowFailed(0, "not a number"),), INTS),
+    StepDone(1, INTS, (RowFailed(0, "not a number"),), INTS, TOLD),
     StepFailed(1, "out of memory"),
     SampleRows(1, LONGS, INTS, LONGS),
     GrammarReady(1),
     ReserveBlocks(2, 1, None, LONGS, INTS, LONGS, LONGS, LONGS, LONGS, INTS),
     BlocksReserved(INTS, INTS, INTS, LONGS, INTS, INTS, 9, None, COPIES),
-    AdmitSequence(2, 1, 3, INTS, b"salt", 64, 16, False, True, 4, LONGS, LONGS, INTS),
+    AdmitSequence(2, 1, 3, INTS, b"salt", 64, 16, False, True, 4, LONGS, LONGS, INTS, 15),
     SequenceAdmitted(
         Grant.FULL, 16, 2, INTS, LONGS, INTS, INTS, 9, 7, PrefixAccount(PrefixEnd.EVICTED), COPIES
     ),
@@ -157,6 +168,8 @@ SAMPLES: list[Message] = [
             TextDelta("b", "b"),
             ToolCallDelta("id", "name", "{}", "c"),
         ),
+        logprobs=(POSITION,),
+        prompt_logprobs=(None, POSITION),
     ),
     Finished(
         1,

@@ -1,4 +1,4 @@
-"""What a device tells of its logits to rows that asked: raw logprobs, of samples and of prompts."""
+"""What a device tells of its logits to rows that asked: of samples and prompts."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,11 +10,11 @@ import torch
 from stepahead.gpu import logprobs as logprobs_module
 from stepahead.gpu.cpu import CpuDevice, open_cpu_device
 from stepahead.gpu.logprobs import Entries, likeliest, log_softmax_at
-from stepahead.gpu.oracle import Oracle
 from stepahead.gpu.options import DeviceOptions
+from stepahead.gpu.oracle import Oracle
 from stepahead.gpu.runner import StepRunner
 from stepahead.gpu.simulated import SimulatedDevice
-from stepahead.messages import LogprobsWanted, StepDone
+from stepahead.messages import Floats, LogprobsWanted, Longs, StepDone
 
 from .device_driver import Driver, call_at_once, make_plan, make_row
 from .engines import make_config, make_facts
@@ -67,9 +67,13 @@ def entries(results: Sequence[StepDone]) -> dict[int, list[tuple[int, float, int
         if logprobs is None:
             continue
         columns = zip(
-            logprobs.token_ids.tolist(), logprobs.values.tolist(), logprobs.ranks.tolist()
+            logprobs.token_ids.tolist(),
+            logprobs.values.tolist(),
+            logprobs.ranks.tolist(),
+            strict=True,
         )
-        for position, count in zip(logprobs.positions.tolist(), logprobs.counts.tolist()):
+        pairs = (logprobs.positions.tolist(), logprobs.counts.tolist())
+        for position, count in zip(*pairs, strict=True):
             assert position not in told
             told[position] = [next(columns) for _ in range(count)]
     return told
@@ -113,11 +117,12 @@ def test_a_prompt_never_has_more_logits_at_once_than_a_piece_holds(
     monkeypatch.setattr(logprobs_module, "PIECE", 3 * VOCAB)
     seen: list[int] = []
     behind = StepRunner._logits_behind
-    monkeypatch.setattr(
-        StepRunner,
-        "_logits_behind",
-        lambda self, tokens: (seen.append(len(tokens)), behind(self, tokens))[1],
-    )
+
+    def watched(self: StepRunner, tokens: Longs) -> Floats:
+        seen.append(len(tokens))
+        return behind(self, tokens)
+
+    monkeypatch.setattr(StepRunner, "_logits_behind", watched)
     device = open_device(folder, kind)
     in_pieces = entries(run_prompt(Driver(device), wanted(), len(PROMPT)))
     in_chunks = entries(run_prompt(Driver(device), wanted(), 2))

@@ -69,6 +69,7 @@ class Admission:
             is_explained=self._explains and not sequence.was_admitted,
             promised=self.promised_blocks(draft),
             victims=self._victims.of_admission(sequence, lesser),
+            most_found=sequence.most_found,
         )
         self._giving_way.heed(draft, answer)
         if answer.outcome == Grant.FULL:

@@ -24,6 +24,7 @@ from .failures import Failures
 from .grammar import Grammars
 from .ledger import Ledger
 from .limits import BatchLimits
+from .logprobs import that_count
 from .parts import Parts
 from .planner import Planner
 from .prefix_age import PrefixAge
@@ -163,6 +164,9 @@ class Batcher:
             slots, token_ids, lengths = confirm_drafted(ledger, plan, result)
         serials = ledger.serial[slots]
         self._report.add_tokens(serials, token_ids)
+        if result.logprobs is not None:
+            told = that_count(ledger, plan, result.logprobs, slots, lengths)
+            self._report.add_logprobs(told)
         ends = ledger.ends(slots, token_ids, lengths)
         if ledger.structured:
             self._advance_grammars(slots, token_ids, {row for row, is_stop in ends if is_stop})

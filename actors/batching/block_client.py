@@ -122,6 +122,7 @@ class BlockClient:
         is_explained: bool,
         promised: int,
         victims: Longs,
+        most_found: int | None = None,
     ) -> SequenceAdmitted:
         """Ask for a waiting sequence's prefix and first chunk."""
         steps, fences = self._steps, self._fences(victims)
@@ -140,6 +141,7 @@ class BlockClient:
                 victims,
                 fences,
                 self._savable(victims),
+                most_found,
             )
         )
         self._heard(answer)

@@ -11,11 +11,13 @@ from ...messages import (
     Admitted,
     Ended,
     Ints,
+    Logprobs,
     Longs,
     Preempted,
     TokensReady,
     seal,
 )
+from .logprobs import joined
 
 T = TypeVar("T", bound=np.generic)
 
@@ -29,11 +31,16 @@ class Report:
         self._admitted: list[Admitted] = []
         self._preempted: list[Preempted] = []
         self._ended: list[Ended] = []
+        self._logprobs: list[Logprobs] = []
 
     def add_tokens(self, serials: Longs, token_ids: Ints) -> None:
         if len(serials):
             self._serials.append(serials)
             self._token_ids.append(token_ids)
+
+    def add_logprobs(self, logprobs: Logprobs | None) -> None:
+        if logprobs is not None:
+            self._logprobs.append(logprobs)
 
     def add(self, event: Admitted | Preempted | Ended) -> None:
         match event:
@@ -46,7 +53,8 @@ class Report:
 
     def take(self) -> TokensReady | None:
         """The collected message, or None when there is nothing to tell; starts afresh."""
-        if not (self._serials or self._admitted or self._preempted or self._ended):
+        columns = (self._serials, self._admitted, self._preempted, self._ended, self._logprobs)
+        if not any(columns):
             return None
         message = TokensReady(
             _joined(self._serials) if self._serials else NO_LONGS,
@@ -54,6 +62,7 @@ class Report:
             tuple(self._admitted),
             tuple(self._preempted),
             tuple(self._ended),
+            joined(self._logprobs),
         )
         self.__init__()  # type: ignore[misc]  # a fresh report
         return message

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from ...messages import NO_INTS, Generate, Ints, RowState
+from .asking import first_told, wanted
 from .grammar import Grammar
 
 
@@ -21,6 +22,10 @@ class Sequence:
     bypassed: int = 0  # sequences that were admitted before it while it did not fit
     preemptions: int = 0
     failed_steps: int = 0  # steps it lost to the device
+    prompt_told: int = 0  # no position of the prompt before it is still to be told of
+
+    def __post_init__(self) -> None:
+        self.prompt_told = first_told(self.request)
 
     @property
     def priority(self) -> int:
@@ -41,6 +46,12 @@ class Sequence:
     def most_kv(self) -> int:
         """Positions whose KV it may come to need; that of the last token is never needed."""
         return len(self.request.prompt) + self.request.max_tokens - 1
+
+    @property
+    def most_found(self) -> int | None:
+        """Tokens it may take from the cache: the logits of the position before one that is to be
+        told of are computed, not read. None: all."""
+        return self.prompt_told - 1 if self.prompt_told < len(self.request.prompt) else None
 
     def is_expired(self, now_ns: int) -> bool:
         """Whether its deadline has passed, or it has waited longer than it would."""
@@ -65,4 +76,5 @@ class Sequence:
             seed=request.seed,
             min_end=len(request.prompt) + params.min_tokens,
             banned_ids=request.stop_token_ids,
+            logprobs=wanted(request, self.prompt_told),
         )
