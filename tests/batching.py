@@ -2,8 +2,9 @@
 
 import random
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -35,6 +36,7 @@ from stepahead.messages import (
 )
 
 from .grammars import ScriptedGrammars, structured_answer
+from .told import ToldLogprobs
 
 BLOCK = 4
 STEP_ERROR = "out of memory"
@@ -101,13 +103,14 @@ def make_request(
     queue_deadline_ns: int | None = None,
     cache_salt: bytes = b"",
     grammar: str | None = None,
+    asks: Mapping[str, int] = MappingProxyType({}),  # sampling parameters about logprobs
 ) -> Generate:
     token_ids = frozen_ints(prompt)
     return Generate(
         serial=serial,
         request_id=f"r{serial}",
         prompt=token_ids,
-        params=SamplingParams(max_tokens=max_tokens, min_tokens=min_tokens),
+        params=SamplingParams(max_tokens=max_tokens, min_tokens=min_tokens, **asks),  # type: ignore[arg-type]
         seed=serial,
         max_tokens=max_tokens,
         stop_token_ids=stop_token_ids,
@@ -131,9 +134,12 @@ def with_failed_row(plan: StepPlan, result: StepDone, row: int) -> StepDone:
         token_ids[start : start + int(counts[place])] = [-1]
         counts[place] = 1
     failed = RowFailed(row, ROW_ERROR)
-    is_plain = result.counts is None
     return StepDone(
-        plan.step, frozen_ints(token_ids), (failed,), None if is_plain else frozen_ints(counts)
+        plan.step,
+        frozen_ints(token_ids),
+        (failed,),
+        None if result.counts is None else frozen_ints(counts),
+        result.logprobs,
     )
 
 
@@ -177,6 +183,7 @@ class World:
         self._loaded: list[WeightsLoaded] = []  # what the device has not told yet
         self._riders: deque[list[int]] = deque()  # serials that each step in flight samples for
         self.requests: dict[int, Generate] = {}
+        self.told = ToldLogprobs(self.device.facts.vocab_size)
         self._watch_reservations()
         self.now = 0
 
@@ -323,6 +330,7 @@ class World:
         report = self.batcher.take_report()
         if report is not None:
             self.reports.append(report)
+            self.told.note(report)
             for serial, token_id in zip(
                 report.serials.tolist(), report.token_ids.tolist(), strict=True
             ):

@@ -12,6 +12,7 @@ from stepahead.messages import Ended, FinishReason, Generate, UnpinPrefix
 
 from .batching import STEP_ERROR, World, make_limits
 from .drafters import ScriptedDrafter
+from .told import TOP
 
 KINDS = ("right", "wrong", "partly", "random", "none")  # of drafters
 
@@ -25,6 +26,7 @@ class RandomLife:
     given_up: set[int] = field(default_factory=set)
     compiling: list[int] = field(default_factory=list)  # serials that wait for their grammar
     pins: int = 0
+    told: int = 0  # tokens whose logprobs somebody was told
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -52,6 +54,7 @@ class RandomLife:
             oracle=oracle,
             drafter=self._drafter(oracle),
         )
+        self.random_asks = random.Random(f"logprobs of {self.seed}")
         self.random_grammar = random.Random(f"grammars of {self.seed}")
         self.families = [[self.random.randrange(256) for _ in range(40)] for _ in range(3)]
 
@@ -77,6 +80,7 @@ class RandomLife:
             deadline_ns=self.random.choice([None] * 9 + [self.world.now + 30]),
             queue_deadline_ns=self.random.choice([None] * 9 + [self.world.now + 5]),
             grammar=self._grammar(),
+            asks=self._asks(len(prompt)),
         )
         self.requests.append(request)
         if request.grammar is not None:
@@ -88,6 +92,16 @@ class RandomLife:
         if self.seed % 4 or pick([True, False, False]):
             return None
         return f"{pick(['over', 'over', 'open', 'refuse', 'dead'])} {pick([2, 5, 10, 30])}"
+
+    def _asks(self, num_prompt: int) -> dict[str, int]:
+        """In every second life some are told logprobs, of the prompt from anywhere in it."""
+        pick = self.random_asks
+        if self.seed % 2 or pick.random() < 0.4:
+            return {}
+        start = pick.choice([0, pick.randrange(num_prompt)])
+        return pick.choice(
+            [{"logprobs": TOP}, {"prompt_logprobs": TOP, "prompt_logprobs_start": start}]
+        ) | pick.choice([{}, {"logprobs": TOP}])
 
     def compile_some(self) -> None:
         for serial in self.compiling.copy():
@@ -159,6 +173,9 @@ class RandomLife:
             said, answer = self.world.said[request.serial], self.world.answer(request)
             ended = self.world.ended[request.serial]
             assert said == answer[: len(said)], f"{request.request_id} heard another's tokens"
+            oracles = self.world.oracles[request.serial]
+            oracle = oracles[0][1] if len(oracles) == 1 else None
+            self.told += self.world.told.check(request, said, oracle)
             if request.grammar is not None and said == answer:
                 assert request.serial in self.given_up or self.has_right_end(request, ended)
             if ended.reason in (FinishReason.STOP, FinishReason.LENGTH):
@@ -241,6 +258,10 @@ def test_under_pressure_preemptions_are_bounded_and_everybody_ends(seed: int) ->
     life = live_and_check(seed, PressedLife)  # asserts
 
     assert life.world.preemptions > 0
+
+
+def test_random_lives_tell_of_many_tokens() -> None:
+    assert sum(live_and_check(seed).told for seed in (0, 4)) > 200
 
 
 def test_random_lives_are_rough_enough_to_preempt() -> None:
