@@ -21,8 +21,7 @@ class Envelope(NamedTuple, Generic[M]):
     message: M
 
 
-@dataclass(frozen=True, slots=True)
-class Turn(Generic[M]):
+class Turn(NamedTuple, Generic[M]):
     """What an actor took from its mailbox at once; its time is the only "now" its core sees."""
 
     number: int
@@ -47,6 +46,13 @@ class ActorFailed:
 
 
 Sink: TypeAlias = Callable[[str, Turn[Message]], None]  # (actor, its turn)
+
+
+class Heard(NamedTuple):
+    """A turn with the actor that took it: what a log consists of."""
+
+    actor: str
+    turn: Turn[Message]
 
 
 class Journal:

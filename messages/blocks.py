@@ -99,6 +99,7 @@ class AdmitSequence:
 
     posted: int
     done: int
+    serial: int  # whose sequence it is, for who reads the log
     slot: int
     token_ids: Ints  # the confirmed tokens
     root: bytes  # what stands before the first block: only sequences of one root share blocks

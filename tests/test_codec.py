@@ -139,7 +139,7 @@ SAMPLES: list[Message] = [
     GrammarReady(1),
     ReserveBlocks(2, 1, None, LONGS, INTS, LONGS, LONGS, LONGS, LONGS, INTS),
     BlocksReserved(INTS, INTS, INTS, LONGS, INTS, INTS, 9, None, COPIES),
-    AdmitSequence(2, 1, 3, INTS, b"salt", 64, 16, False, True, 4, LONGS, LONGS, INTS, 15),
+    AdmitSequence(2, 1, 7, 3, INTS, b"salt", 64, 16, False, True, 4, LONGS, LONGS, INTS, 15),
     SequenceAdmitted(
         Grant.FULL, 16, 2, INTS, LONGS, INTS, INTS, 9, 7, PrefixAccount(PrefixEnd.EVICTED), COPIES
     ),

@@ -52,6 +52,7 @@ class PoolUser:
                 self.posted,
                 self.done,
                 slot,
+                slot,
                 token_ids,
                 prefix_root(salt, adapter),
                 chunk,

@@ -14,9 +14,10 @@ from stepahead import ConfigError, Engine, EngineDead, SamplingParams
 from stepahead.actors.batching.admission import Admission
 from stepahead.actors.batching.ledger import Ledger
 from stepahead.actors.journal import Envelope, Turn
+from stepahead.actors.journal import Heard as HeardTurn
 from stepahead.actors.recording import Recording, read_recording, replay
 from stepahead.actors.recording.format import MAGIC, VERSION
-from stepahead.actors.recording.reading import RecordedTurn, recording_of
+from stepahead.actors.recording.reading import recording_of
 from stepahead.actors.virtual_time import run_virtual
 from stepahead.gpu.device import StepAddress
 from stepahead.gpu.oracle import Oracle
@@ -226,7 +227,7 @@ def _assert_begins_like(read: Recording, whole: Recording) -> None:
         (b"", "not a recording"),
         (b"a story", "not a recording"),
         (MAGIC, "damaged where it begins"),
-        (MAGIC + sealed(pack([VERSION + 1, []])), "of version 2"),
+        (MAGIC + sealed(pack([VERSION + 1, []])), f"of version {VERSION + 1}"),
         (MAGIC + sealed(pack([VERSION, []])), "Header has 3 fields"),
         (MAGIC + sealed(pack("header")), "no header"),
         (MAGIC + sealed(b"\xc1"), "not msgpack"),
@@ -292,7 +293,7 @@ def with_message(
     recording: Recording, kind: type, change: Callable[[Any], Message | None], place: int = 5
 ) -> Recording:
     """The recording with one message changed, or left out."""
-    turns: list[RecordedTurn] = []
+    turns: list[HeardTurn] = []
     for recorded_turn in recording.turns:
         envelopes: list[Envelope[Message]] = []
         for envelope in recorded_turn.turn.envelopes:
@@ -303,7 +304,7 @@ def with_message(
                 envelopes.append(envelope._replace(message=changed))
         if envelopes:
             turn = recorded_turn.turn
-            turns.append(RecordedTurn(recorded_turn.actor, replace(turn, envelopes=envelopes)))
+            turns.append(HeardTurn(recorded_turn.actor, turn._replace(envelopes=envelopes)))
     assert place <= 0
     return replace(recording, turns=tuple(turns))
 

@@ -60,6 +60,7 @@ class Admission:
         token_ids = ledger.confirmed_tokens(sequence)
         chunk = self._first_chunk(draft, len(token_ids))
         answer = self._blocks.admit(
+            sequence.request.serial,
             slot,
             token_ids,
             prefix_root(sequence.request.cache_salt, sequence.request.adapter),

@@ -112,6 +112,7 @@ class BlockClient:
 
     def admit(
         self,
+        serial: int,
         slot: int,
         token_ids: Ints,
         root: bytes,
@@ -130,6 +131,7 @@ class BlockClient:
             AdmitSequence(
                 steps.posted,
                 steps.done,
+                serial,
                 slot,
                 token_ids,
                 root,

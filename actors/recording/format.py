@@ -14,7 +14,7 @@ from ..cores import CoreSetup
 from ..journal import ActorFailed
 
 MAGIC = b"stepahead recording\n"
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,18 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...messages import DecodeError, Message
+from ...messages import DecodeError
 from ...messages.frames import Frame, FrameReader
-from ..journal import Envelope, Turn
+from ..journal import Envelope, Heard, Turn
 from .format import MAGIC, End, Header
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedTurn:
-    """What an actor took at once."""
-
-    actor: str
-    turn: Turn[Message]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +14,7 @@ class Recording:
     """A recording as it was read."""
 
     header: Header
-    turns: tuple[RecordedTurn, ...]  # in the order in which they began
+    turns: tuple[Heard, ...]  # in the order in which they began
     end: End | None  # None: the rest was lost
     num_damaged: int  # bytes after the last whole frame
 
@@ -44,14 +36,14 @@ def recording_of(data: bytes) -> Recording:
     return Recording(Header.unpacked(header), tuple(turns), end, reader.num_left)
 
 
-def _turns(reader: FrameReader) -> tuple[list[RecordedTurn], End | None]:
-    turns: list[RecordedTurn] = []
+def _turns(reader: FrameReader) -> tuple[list[Heard], End | None]:
+    turns: list[Heard] = []
     while (parts := reader.next()) is not None:
         end = End.unpacked(parts)
         if end is not None:
             return turns, end
         frame = Frame.unpacked(parts)
         if not turns or turns[-1].turn.number != frame.turn:
-            turns.append(RecordedTurn(frame.actor, Turn(frame.turn, frame.turn_ns, [])))
+            turns.append(Heard(frame.actor, Turn(frame.turn, frame.turn_ns, [])))
         turns[-1].turn.envelopes.append(Envelope(frame.seq, frame.t_ns, frame.message))
     return turns, None

@@ -21,10 +21,10 @@ from ...messages import (
 )
 from ..batching import Drafter, Grammars
 from ..cores import build_cores
-from ..journal import ActorFailed, Journal, Turn
+from ..journal import ActorFailed, Heard, Journal, Turn
 from ..kvpool import PoolAnswer, PoolQuestion
 from .difference import Difference
-from .reading import RecordedTurn, Recording
+from .reading import Recording
 
 CORES = ("scheduler", "kvpool")
 _QUESTIONS, _ANSWERS = get_args(PoolQuestion), get_args(PoolAnswer)
@@ -104,7 +104,7 @@ class _Replay:
 
     # What comes from outside
 
-    def _take(self, recorded: RecordedTurn) -> None:
+    def _take(self, recorded: Heard) -> None:
         """A turn that the script gives to the cores."""
         self._taken += 1
         self._now = turn = recorded.turn
@@ -117,7 +117,7 @@ class _Replay:
             self._journal.announce("scheduler", turn)
             self._cores.scheduler.react(turn)  # type: ignore[arg-type]  # as checked above
 
-    def _require_input(self, recorded: RecordedTurn, own: tuple[type, ...]) -> None:
+    def _require_input(self, recorded: Heard, own: tuple[type, ...]) -> None:
         """What the cores say themselves is not given to them: they should have said it."""
         message = recorded.turn.envelopes[0].message
         if isinstance(message, own):
@@ -223,7 +223,7 @@ def _failure(failure: ActorFailed | None) -> str | None:
     return None if failure is None else str(failure)
 
 
-def _heard_by(actor: str, turns: Iterable[RecordedTurn]) -> deque[Message]:
+def _heard_by(actor: str, turns: Iterable[Heard]) -> deque[Message]:
     """What an actor heard from the cores, in the order in which it was said."""
     kinds = _SAID[actor]
     envelopes = [e for turn in turns if turn.actor == actor for e in turn.turn.envelopes]
