@@ -13,6 +13,7 @@ from .batching import Batcher, BatchLimits, Drafter, Grammars
 from .invariants import Invariants
 from .journal import Journal
 from .kvpool import CacheControl, KVPool
+from .opening import Opening
 from .scheduler import CallAt, Scheduler, SchedulerMessage
 
 
@@ -35,6 +36,11 @@ class Cores:
     scheduler: Scheduler
     to_pool: Mailbox[CacheControl]
     to_scheduler: Mailbox[SchedulerMessage]
+    journal: Journal
+
+    def opening(self, t_ns: int) -> Opening:
+        """How things stand between two turns of the Scheduler."""
+        return Opening(t_ns, self.journal.last_seq, *self.batcher.owners)
 
 
 def build_pool(limits: BatchLimits, watermark: int) -> BlockPool:
@@ -79,4 +85,4 @@ def build_cores(
         masks=masks,
         after_turn=None if invariants is None else invariants.check_turn,
     )
-    return Cores(pool, batcher, kvpool, scheduler, to_pool, to_scheduler)
+    return Cores(pool, batcher, kvpool, scheduler, to_pool, to_scheduler, journal)

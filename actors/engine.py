@@ -19,6 +19,7 @@ from .backend import Backend, open_backend
 from .chat_options import ChatRequestOptions, without_chat_words
 from .config import EngineConfig
 from .engine_control import EngineControl
+from .engine_history import EngineHistory
 from .engine_texts import EngineTexts
 from .intake import Intake
 from .journal import Journal
@@ -33,7 +34,7 @@ from .streams import OutputStream
 from .wiring import Wiring, core_setup, wire
 
 
-class Engine(EngineTexts, EngineControl):
+class Engine(EngineTexts, EngineHistory, EngineControl):
     """An LLM inference engine that lives in the event loop it was started in.
 
         async with Engine(EngineConfig(model="smollm2-135m")) as engine:
@@ -99,6 +100,7 @@ class Engine(EngineTexts, EngineControl):
             offload=self._offload,
             on_finished=log.finished,
         )
+        self._recorder.watch(self._wiring.cores)
         log.attach(journal)
         ready = asyncio.Event()
         self._task = loop.create_task(self._run(self._wiring, ready), name="stepahead-engine")

@@ -65,6 +65,11 @@ class Journal:
         self._sinks: list[Sink] = []
         self.failure: ActorFailed | None = None  # the first one
 
+    @property
+    def last_seq(self) -> int:
+        """The number of the last message that was posted."""
+        return self._seq
+
     def stamp(self, message: M) -> Envelope[M]:
         """Number a message that is being posted."""
         self._seq += 1

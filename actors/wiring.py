@@ -21,7 +21,7 @@ from .backend import Backend
 from .batching import Batcher, BatchLimits
 from .config import EngineConfig
 from .control import Control
-from .cores import CoreSetup, build_cores
+from .cores import Cores, CoreSetup, build_cores
 from .detokenizer import Detokenizer, DetokenizerMessage
 from .executor import Executor, ExecutorMessage
 from .intake import Intake
@@ -66,6 +66,7 @@ class Wiring:
     """Everything that lives and dies with one engine."""
 
     journal: Journal
+    cores: Cores
     pool: BlockPool
     batcher: Batcher
     streams: OutputStreams
@@ -148,6 +149,7 @@ def wire(
     )
     return Wiring(
         journal,
+        cores,
         cores.pool,
         cores.batcher,
         streams,

@@ -18,7 +18,7 @@ from .standard_streams import open_closed_streams
 
 DONE, FAULT, MISTAKE = 0, 1, 2
 
-_COMMANDS = ("chat", "generate", "bench", "simulate", "replay", "models", "doctor")
+_COMMANDS = ("chat", "generate", "bench", "simulate", "replay", "explain", "models", "doctor")
 
 
 class Commands(click.Group):

@@ -1,13 +1,12 @@
 """`engine-cli replay`: a recording once more, without model or device: are the plans the same?"""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from .mistake import Mistake
 from .output import write
+from .recordings import open_recording
 from .runner import progress
 
 if TYPE_CHECKING:
@@ -24,29 +23,13 @@ def replay(recording: Path) -> int:
     Exit code 0: every plan and every other message is the same, bit for bit, and so is the failure,
     if there was one. 1: the first difference is shown. 2: the file cannot be read.
     """
-    from ..actors.recording import read_recording
     from ..actors.recording import replay as drive
 
     with progress(f"replaying {recording}"):
-        try:
-            read = read_recording(recording)
-        except OSError as error:
-            raise Mistake(f"cannot read {recording}: {error.strerror}") from error
+        read = open_recording(recording)
         replayed = drive(read)
-    _warn(read)
     write("\n".join(_lines(read, replayed)) + "\n")
     return IDENTICAL if replayed.difference is None else DIFFERENT
-
-
-def _warn(recording: "Recording") -> None:
-    """A damaged tail is no mistake, but must not be overlooked."""
-    if recording.num_damaged:
-        print(
-            f"engine-cli: the last {recording.num_damaged:,} bytes are damaged and were not read",
-            file=sys.stderr,
-        )
-    elif recording.end is None:
-        print("engine-cli: the recording breaks off; its end was lost", file=sys.stderr)
 
 
 def _lines(recording: "Recording", replayed: "Replayed") -> list[str]:

@@ -252,7 +252,7 @@ class Desk:
         self.journal = journal = Journal(lambda: int(clock.now * 1e9))
         self.oracle = Oracle(eos_every=30)
         header = Header(setup=setup, model="oracle", device="simulated")
-        self.recorder = None if path is None else Recorder(path, header, journal)
+        self.recorder = None if path is None else Recorder(header, journal, path)
         device = SimulatedDevice(
             make_facts(limits.num_blocks, 64),
             limits.num_slots,

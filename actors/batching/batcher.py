@@ -18,6 +18,7 @@ from ...messages import (
     StepPlan,
     TokensReady,
     frozen_longs,
+    seal,
 )
 from .block_client import BlockClient, PoolPort
 from .failures import Failures
@@ -238,6 +239,12 @@ class Batcher:
     def is_idle(self) -> bool:
         """Whether nothing is live and no step is in flight."""
         return self.is_empty and not len(self.steps)
+
+    @property
+    def owners(self) -> tuple[Longs, Longs]:
+        """By slot the serial of who had it last, and the serials of those that run."""
+        serials = frozen_longs(self._ledger.serial)
+        return serials, seal(serials[self._roster.running.slots])
 
     @property
     def preemptions(self) -> int:

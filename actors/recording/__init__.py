@@ -1,7 +1,16 @@
-"""Recordings: what the actors said to each other, kept, written, read back and replayed."""
+"""Recordings: what the actors said to each other, kept, written, read back, explained, replayed."""
 
+from .explaining import chronicle_of, explain_request
 from .reading import Recording, read_recording
 from .recorder import Recorder
 from .replay import Replayed, replay
 
-__all__ = ["Recorder", "Recording", "Replayed", "read_recording", "replay"]
+__all__ = [
+    "Recorder",
+    "Recording",
+    "Replayed",
+    "chronicle_of",
+    "explain_request",
+    "read_recording",
+    "replay",
+]

@@ -6,17 +6,25 @@ from pathlib import Path
 from ...messages import DecodeError
 from ...messages.frames import Frame, FrameReader
 from ..journal import Envelope, Heard, Turn
-from .format import MAGIC, End, Header
+from ..opening import Opening
+from .format import MAGIC, End, Header, unpacked_opening
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A recording as it was read."""
+    """A recording, as it was read or as the recorder has it."""
 
     header: Header
     turns: tuple[Heard, ...]  # in the order in which they began
     end: End | None  # None: the rest was lost
-    num_damaged: int  # bytes after the last whole frame
+    num_damaged: int = 0  # bytes after the last whole frame
+    opening: Opening | None = None  # None: it begins with its engine
+    begun: tuple[Heard, ...] = ()  # the requests that were live at the opening, as they arrived
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether there was more to come."""
+        return self.end is None or self.end.is_live
 
 
 def read_recording(path: Path) -> Recording:
@@ -32,18 +40,36 @@ def recording_of(data: bytes) -> Recording:
     header = reader.next()
     if header is None:
         raise DecodeError("the recording is damaged where it begins; nothing can be read")
-    turns, end = _turns(reader)
-    return Recording(Header.unpacked(header), tuple(turns), end, reader.num_left)
+    return _Reading(Header.unpacked(header), reader).recording()
 
 
-def _turns(reader: FrameReader) -> tuple[list[Heard], End | None]:
-    turns: list[Heard] = []
-    while (parts := reader.next()) is not None:
-        end = End.unpacked(parts)
-        if end is not None:
-            return turns, end
-        frame = Frame.unpacked(parts)
+class _Reading:
+    def __init__(self, header: Header, reader: FrameReader) -> None:
+        self._header = header
+        self._reader = reader
+        self._begun: list[Heard] = []
+        self._turns: list[Heard] = []
+        self._opening: Opening | None = None
+
+    def recording(self) -> Recording:
+        end = self._read()
+        begun, turns = tuple(self._begun), tuple(self._turns)
+        return Recording(self._header, turns, end, self._reader.num_left, self._opening, begun)
+
+    def _read(self) -> End | None:
+        while (parts := self._reader.next()) is not None:
+            end, opening = End.unpacked(parts), unpacked_opening(parts)
+            if end is not None:
+                return end
+            if opening is None:
+                self._add(Frame.unpacked(parts))
+            else:
+                self._opening = opening
+                self._begun, self._turns = self._turns, []
+        return None
+
+    def _add(self, frame: Frame) -> None:
+        turns = self._turns
         if not turns or turns[-1].turn.number != frame.turn:
             turns.append(Heard(frame.actor, Turn(frame.turn, frame.turn_ns, [])))
         turns[-1].turn.envelopes.append(Envelope(frame.seq, frame.t_ns, frame.message))
-    return turns, None

@@ -1,52 +1,92 @@
-"""The recorder: keeps every message of an engine, and writes them when the engine is over.
+"""The recorder: always on. It keeps the last messages of an engine, or all where that is wanted.
 
 While the engine runs, a turn costs an append: messages do not change, so references suffice. They
-are kept in memory to the end.
+are encoded when they are written.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 from ...gpu.device import DeviceFacts
 from ...messages import ConfigError, Message
-from ...messages.frames import Frame, sealed
-from ..cores import CoreSetup
-from ..journal import Journal, Turn
-from .format import MAGIC, End, Header
+from ..cores import Cores, CoreSetup
+from ..journal import Heard, Journal, Turn
+from ..kvpool import PoolAnswer
+from ..opening import Opening
+from .format import End, Header
+from .reading import Recording
+from .ring import Ring
+from .writing import write_recording
 
 logger = logging.getLogger(__name__)
 
+MOST_BYTES = 64 * 2**20
+_ANSWERS = get_args(PoolAnswer)
+
 
 class Recorder:
-    """Records one engine from its first message on; a replay needs them all.
+    """Records one engine from its first message on.
 
-    The file holds prompts and answers.
+    Without a path it keeps the last turns, in about `MOST_BYTES`; with one it keeps them all, to
+    be written when the engine is over. What is written holds prompts and answers.
     """
 
-    def __init__(self, path: Path, header: Header, journal: Journal) -> None:
+    def __init__(self, header: Header, journal: Journal, path: Path | None = None) -> None:
         self._path = path
         self._header = header
         self._journal = journal
-        self._turns: list[tuple[str, Turn[Message]]] = []
-        journal.attach(lambda actor, turn: self._turns.append((actor, turn)))
+        self._open: Callable[[int], Opening] | None = None
+        self._ring = Ring(MOST_BYTES)
+        self._is_over = False
+        self._append = self._ring.segments[-1].turns.append
+        self._room = self._ring.room
+        journal.attach(self._hear)
+
+    def watch(self, cores: Cores) -> None:
+        """The cores are there, so that segments can be opened; a whole recording has but one."""
+        if self._path is None:
+            self._open = cores.opening
+
+    def _hear(self, actor: str, turn: Turn[Message]) -> None:
+        """A sink: it costs every message, so it does next to nothing."""
+        self._room -= 1
+        if self._room <= 0 and actor == "scheduler":
+            self._rotate(turn)
+        self._append((actor, turn))
+
+    def _rotate(self, turn: Turn[Message]) -> None:
+        """Before a turn of the Scheduler, when no question is open, a segment may begin."""
+        if self._open is None or isinstance(turn.envelopes[0].message, _ANSWERS):
+            return
+        self._append = self._ring.open(self._open(turn.t_ns)).turns.append
+        self._room = self._ring.room
+
+    @property
+    def recording(self) -> Recording:
+        """What is kept, as if it had been read."""
+        segments = self._ring.segments
+        opening = segments[0].opening
+        begun = self._ring.begun if opening is not None else ()
+        turns = tuple(Heard(*taken) for segment in segments for taken in segment.turns)
+        end = End(self._journal.failure, is_live=not self._is_over)
+        return Recording(self._header, turns, end, opening=opening, begun=begun)
+
+    def dump(self, path: str | Path) -> None:
+        """Write what is kept, now. Raises OSError where that is impossible."""
+        write_recording(self.recording, Path(path))
 
     def save(self) -> None:
-        """Write the file. The engine is over and its answers were given: a failure is logged."""
+        """The engine is over. Write the whole, if that was wanted; its answers were given, so a
+        failure is logged."""
+        self._is_over = True
+        if self._path is None:
+            return
         try:
-            with self._path.open("wb") as file:
-                file.writelines(self.pieces())
+            self.dump(self._path)
         except OSError as error:
             logger.error("cannot write the recording %s: %s", self._path, error.strerror or error)
-
-    def pieces(self) -> Iterator[bytes]:
-        """The bytes of the file."""
-        yield MAGIC
-        yield sealed(self._header.packed())
-        for actor, turn in self._turns:
-            for seq, t_ns, message in turn.envelopes:
-                yield sealed(Frame(seq, t_ns, actor, turn.number, turn.t_ns, message).packed())
-        yield sealed(End(self._journal.failure).packed())
 
 
 def check_writable(path: Path | None) -> None:
@@ -65,8 +105,7 @@ def check_writable(path: Path | None) -> None:
 
 def open_recorder(
     path: Path | None, setup: CoreSetup, facts: DeviceFacts, journal: Journal
-) -> Recorder | None:
-    """A recorder of what is about to be built, where a recording is wanted."""
-    if path is None:
-        return None
-    return Recorder(path, Header(setup=setup, model=facts.model, device=facts.device), journal)
+) -> Recorder:
+    """A recorder of what is about to be built."""
+    header = Header(setup=setup, model=facts.model, device=facts.device)
+    return Recorder(header, journal, path)

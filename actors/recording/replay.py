@@ -71,6 +71,7 @@ class _Replay:
         self._turns = deque(turn for turn in recording.turns if turn.actor in CORES)
         self._said = {actor: _heard_by(actor, recording.turns) for actor in _SAID}
         whole = recording.turns if self._end is not None else recording.turns[:-1]
+        self._is_cut = recording.is_cut
         self._last = {turn.actor: turn.turn.number for turn in whole}
         self._now: Turn[Message] | None = None  # the recorded turn that is being taken
         self._difference: Difference | None = None
@@ -181,10 +182,6 @@ class _Replay:
         self._messages += 1
 
     # The end
-
-    @property
-    def _is_cut(self) -> bool:
-        return self._end is None
 
     def _compare_ends(self, failed: ActorFailed | None) -> None:
         """All that was recorded is said, and the cores end as they did."""

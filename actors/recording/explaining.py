@@ -1,0 +1,26 @@
+"""From a recording to its stories."""
+
+from ...messages import RequestRejected
+from ..story import Chronicle, Story, explain
+from .reading import Recording
+
+
+def chronicle_of(recording: Recording) -> Chronicle:
+    """Everything that a recording says, in relation."""
+    return Chronicle((*recording.begun, *recording.turns), recording.opening)
+
+
+def explain_request(recording: Recording, request: str, *, stall_s: float | None = None) -> Story:
+    """The story of a request, named by its caller's id or by the engine's serial.
+
+    Raises RequestRejected where the recording says nothing of it.
+    """
+    chronicle = chronicle_of(recording)
+    serial = chronicle.of(request)
+    if serial is None and request.isdecimal() and int(request) in chronicle.requests:
+        serial = int(request)
+    if serial is None:
+        ids = [chronicle.name(known) for known in list(chronicle.requests)[-3:]]
+        known = f"the last it knows are {', '.join(ids)}" if ids else "it knows of none"
+        raise RequestRejected(f"the log says nothing of a request {request!r}; {known}")
+    return explain(chronicle, serial, recording.header.setup.limits, stall_s=stall_s)
