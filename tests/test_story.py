@@ -234,8 +234,8 @@ def test_a_request_that_the_log_does_not_know_is_refused_in_a_sentence() -> None
 def test_an_old_request_of_which_the_beginning_was_dropped_says_so_and_its_time_adds_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ring_module, "LEAST_TURNS", 40)
-    monkeypatch.setattr(ring_module, "MOST_TURNS", 40)
+    monkeypatch.setattr(ring_module, "LEAST_MESSAGES", 40)
+    monkeypatch.setattr(ring_module, "MOST_MESSAGES", 40)
     monkeypatch.setattr("stepahead.actors.recording.recorder.MOST_BYTES", 40_000)
 
     async def scenario() -> Recording:

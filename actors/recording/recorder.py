@@ -1,7 +1,7 @@
 """The recorder: always on. It keeps the last messages of an engine, or all where that is wanted.
 
-While the engine runs, a turn costs an append: messages do not change, so references suffice. They
-are encoded when they are written.
+While the engine runs, a message costs an append: messages do not change, so references suffice.
+They are encoded when they are written.
 """
 
 import logging
@@ -12,7 +12,7 @@ from typing import get_args
 from ...gpu.device import DeviceFacts
 from ...messages import ConfigError, Message
 from ..cores import Cores, CoreSetup
-from ..journal import Heard, Journal, Turn
+from ..journal import Journal, Turn
 from ..kvpool import PoolAnswer
 from ..opening import Opening
 from .format import End, Header
@@ -29,7 +29,7 @@ _ANSWERS = get_args(PoolAnswer)
 class Recorder:
     """Records one engine from its first message on.
 
-    Without a path it keeps the last turns, in about `MOST_BYTES`; with one it keeps them all, to
+    Without a path it keeps the last messages, in about `MOST_BYTES`; with one it keeps them all, to
     be written when the engine is over. What is written holds prompts and answers.
     """
 
@@ -40,7 +40,7 @@ class Recorder:
         self._open: Callable[[int], Opening] | None = None
         self._ring = Ring(MOST_BYTES)
         self._is_over = False
-        self._append = self._ring.segments[-1].turns.append
+        self._extend = self._ring.segments[-1].parts.extend
         self._room = self._ring.room
         journal.attach(self._hear)
 
@@ -54,13 +54,15 @@ class Recorder:
         self._room -= 1
         if self._room <= 0 and actor == "scheduler":
             self._rotate(turn)
-        self._append((actor, turn))
+        number, turn_ns, envelopes = turn
+        for seq, t_ns, message in envelopes:
+            self._extend((actor, number, turn_ns, seq, t_ns, message))
 
     def _rotate(self, turn: Turn[Message]) -> None:
         """Before a turn of the Scheduler, when no question is open, a segment may begin."""
         if self._open is None or isinstance(turn.envelopes[0].message, _ANSWERS):
             return
-        self._append = self._ring.open(self._open(turn.t_ns)).turns.append
+        self._extend = self._ring.open(self._open(turn.t_ns)).parts.extend
         self._room = self._ring.room
 
     @property
@@ -69,7 +71,7 @@ class Recorder:
         segments = self._ring.segments
         opening = segments[0].opening
         begun = self._ring.begun if opening is not None else ()
-        turns = tuple(Heard(*taken) for segment in segments for taken in segment.turns)
+        turns = tuple(heard for segment in segments for heard in segment.turns)
         end = End(self._journal.failure, is_live=not self._is_over)
         return Recording(self._header, turns, end, opening=opening, begun=begun)
 

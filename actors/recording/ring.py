@@ -1,52 +1,71 @@
-"""The ring: the last turns of an engine, in segments, within so many bytes.
+"""The ring: the last messages of an engine, in segments, within so many bytes.
 
 A segment is dropped as a whole. Of what is dropped only the requests stay that are still live, as
 Intake passed them on, so that their stories have a beginning.
 """
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from ...messages import Finished, Generate, Message
-from ..journal import Heard, Turn
+from ...messages import Finished, Generate
+from ..journal import Envelope, Heard, Turn
 from ..opening import Opening
 
-Taken: TypeAlias = tuple[str, Turn[Message]]
-
-LEAST_TURNS, MOST_TURNS = 256, 8_192  # in a segment
+LEAST_MESSAGES, MOST_MESSAGES = 256, 16_384  # in a segment
 SEGMENTS = 4  # that fit into the bytes
-SAMPLE = 16  # of so many turns one is measured
-OBJECT_BYTES = 300  # of a message, its envelope and its turn
+SAMPLE = 16  # of so many messages one is measured
+MESSAGE_BYTES = 300  # with its numbers and times
 ARRAY_BYTES = 112
+PARTS = 6  # of a message in a segment's list
 
 
 class Segment:
-    """A stretch of turns; the first of an engine has no opening."""
+    """A stretch of the log; the first of an engine has no opening.
+
+    Its messages lie flat in one list, each after actor, turn, the turn's time, number and time: a
+    tuple that is kept is a thing that the collector of garbage has to look at again and again.
+    """
 
     def __init__(self, opening: Opening | None) -> None:
         self.opening = opening
-        self.turns: list[Taken] = []
+        self.parts: list[Any] = []
         self.bytes = 0  # once it is full
 
+    @property
+    def turns(self) -> Iterator[Heard]:
+        """What was taken at once, one after another."""
+        heard: Heard | None = None
+        columns = (self.parts[part::PARTS] for part in range(PARTS))
+        for actor, number, turn_ns, seq, t_ns, message in zip(*columns, strict=True):
+            if heard is None or heard.turn.number != number:
+                if heard is not None:
+                    yield heard
+                heard = Heard(actor, Turn(number, turn_ns, []))
+            heard.turn.envelopes.append(Envelope(seq, t_ns, message))
+        if heard is not None:
+            yield heard
+
     def measure(self) -> int:
-        """About how many bytes its turns keep alive; returns those of a turn."""
-        sample = self.turns[::SAMPLE]
-        each = sum(map(_bytes_of, sample)) // max(len(sample), 1) + 1
-        self.bytes = each * len(self.turns)
+        """About how many bytes its messages keep alive; returns those of each."""
+        messages = self.parts[PARTS - 1 :: PARTS]
+        sample = messages[::SAMPLE]
+        each = MESSAGE_BYTES + sum(map(_held_by, sample)) // max(len(sample), 1)
+        self.bytes = each * len(messages)
         return each
 
 
 class Ring:
-    """Segments, the oldest first. `room` says how many turns the last one has room for."""
+    """Segments, the oldest first. `room` says how many messages the last one has room for."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
         self._begun: dict[int, Heard] = {}  # by serial
         self.segments = deque([Segment(None)])
-        self.room = MOST_TURNS
+        self.room = MOST_MESSAGES
 
     @property
     def begun(self) -> tuple[Heard, ...]:
@@ -57,7 +76,7 @@ class Ring:
         """Begin the next segment, and drop what has no place any more."""
         each = self.segments[-1].measure()
         self.segments.append(Segment(opening))
-        self.room = min(max(self._most_bytes // SEGMENTS // each, LEAST_TURNS), MOST_TURNS)
+        self.room = min(max(self._most_bytes // SEGMENTS // each, LEAST_MESSAGES), MOST_MESSAGES)
         while (
             len(self.segments) > 2
             and self._num_bytes > self._most_bytes * (SEGMENTS - 1) // SEGMENTS
@@ -81,10 +100,6 @@ class Ring:
                         self._begun.pop(serial, None)
                     case _:
                         pass
-
-
-def _bytes_of(taken: Taken) -> int:
-    return sum(OBJECT_BYTES + _held_by(envelope.message) for envelope in taken[1].envelopes)
 
 
 def _held_by(message: Any) -> int:
