@@ -7,6 +7,7 @@ import tokenizers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from stepahead.actors.text.detokenize import MAX_HELD
 from stepahead.actors.text.fast_tokenizer import FastTokenizer
 from stepahead.actors.text.gguf_tokenizer import make_gguf_tokenizer
 from stepahead.actors.text.tokenizer import Tokenizer
@@ -145,6 +146,31 @@ def test_ids_that_name_no_token_have_no_text() -> None:
 def test_special_tokens_of_the_toy_are_shown_on_request() -> None:
     assert "".join(deltas(ToyTokenizer(), [*b"a", EOS], skip=False)) == "a<eos>"
     assert "".join(deltas(ToyTokenizer(), [*b"a", EOS])) == "a"
+
+
+@pytest.mark.parametrize("name", ["sentencepiece", "gemma"])
+@pytest.mark.parametrize("text", ["ไทย" * 60, "👨‍👩‍👧‍👦" * 20, "a" + "é🏳️‍🌈" * 40, "漢" * 90 + "."])
+def test_a_long_text_of_byte_tokens_is_shown_while_it_comes(name: str, text: str) -> None:
+    """Characters that the vocabulary lacks are runs of byte tokens, which have no end by nature."""
+    tokenizer = TOKENIZERS[name]
+    ids = [i for i in tokenizer.encode(text) if i not in tokenizer.special_token_ids]
+
+    pieces = deltas(tokenizer, ids)
+
+    assert "".join(pieces) == tokenizer.decode(ids) == text
+    shown_at = [place for place, piece in enumerate(pieces) if piece]
+    gaps = [b - a for a, b in zip([-1, *shown_at], shown_at, strict=False)]
+    assert max(gaps) <= MAX_HELD + 1
+
+
+def test_a_long_run_of_byte_tokens_that_is_no_text_ends_the_waiting_too() -> None:
+    tokenizer = TOKENIZERS["sentencepiece"]
+    no_text = [FIRST_BYTE["sentencepiece"] + 0xFF] * 300
+
+    pieces = deltas(tokenizer, no_text)
+
+    assert "".join(pieces) == tokenizer.decode(no_text) == "\ufffd" * 300
+    assert sum(1 for piece in pieces if piece) >= 4
 
 
 def library_with_odd_tokens() -> tokenizers.Tokenizer:

@@ -38,6 +38,16 @@ class AnswerParser:
         """What has to be found in the text for this."""
         return (*self._thinks, *(self._tools.markers if self._tools else ()))
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether a text that comes now is said as it stands."""
+        return not (
+            self._call is not None
+            or self._reasoning is not None
+            or self._trimmed
+            or self._may_begin_call
+        )
+
     def push(self, piece: Piece) -> Iterator[AnswerPart]:
         """Take the next text or marker."""
         text, marker = piece

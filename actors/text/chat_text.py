@@ -27,27 +27,38 @@ class ChatText:
         self._marked = MarkedText(
             tokenizer, self._parser.markers, skip_special_tokens=params.skip_special_tokens
         )
-        self._matcher = StopMatcher(
-            params.stop, include_in_output=params.include_stop_str_in_output
-        )
+        self._matcher: StopMatcher | None = None
+        if params.stop:
+            self._matcher = StopMatcher(
+                params.stop, include_in_output=params.include_stop_str_in_output
+            )
         self._tokens_before_stops = params.min_tokens if params.stop else 0
         self._parts: list[AnswerPart] = []
 
     @property
     def matched(self) -> str | None:
         """The stop string that ended the text: look after each `take`, and after `finish`."""
-        return self._matcher.matched
+        return None if self._matcher is None else self._matcher.matched
 
     def take(self, token_ids: Sequence[int]) -> tuple[str, int]:
         """The text of the next ids, and how many of them it took: to where a stop string ended."""
         sources: list[str] = []
         for count, token_id in enumerate(token_ids, start=1):
-            sources.append(self._keep(self._shown(self._marked.push(token_id))))
-            if self._matcher.matched is not None:
+            sources.append(self._push(token_id))
+            if self.matched is not None:
                 return "".join(sources), count
             if self._tokens_before_stops > 0:
                 self._tokens_before_stops -= 1
         return "".join(sources), len(token_ids)
+
+    def _push(self, token_id: int) -> str:
+        pieces = self._marked.push(token_id)
+        if self._matcher is None and len(pieces) == 1 and self._parser.is_plain:
+            text, marker = pieces[0]
+            if marker is None:  # as with most tokens
+                self._parts.append(TextDelta(text, text))
+                return text
+        return self._keep(self._shown(pieces))
 
     def finish(self) -> str:
         """Return everything held back; call it once, when no more ids will come."""
@@ -73,7 +84,7 @@ class ChatText:
     def _visible(self, parts: Iterable[AnswerPart]) -> Iterator[AnswerPart]:
         """The parts up to a stop string."""
         for part in parts:
-            if self._matcher.matched is not None:
+            if self.matched is not None:
                 return
             if isinstance(part, TextDelta) and part.text:
                 yield from self._before_stop(part)
@@ -82,7 +93,7 @@ class ChatText:
                 yield part
 
     def _before_stop(self, part: TextDelta) -> Iterator[AnswerPart]:
-        if self._tokens_before_stops > 0:
+        if self._matcher is None or self._tokens_before_stops > 0:
             yield part
             return
         shown = self._matcher.push(part.text)
@@ -90,6 +101,6 @@ class ChatText:
             yield TextDelta(shown, shown)
 
     def _let_go(self) -> Iterator[AnswerPart]:
-        held = self._matcher.flush()
+        held = "" if self._matcher is None else self._matcher.flush()
         if held:
             yield TextDelta(held, held)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+MAX_HELD = 64  # ids whose text waits for what comes after them
 
 
 class IncrementalDetokenizer(Protocol):
@@ -49,6 +50,11 @@ class WindowDetokenizer:
     It holds text back while the window ends in an unfinished character, and while it ends in a
     byte token, because a decoder with byte fallback judges a run of byte tokens as a whole. The
     window always begins where a shown piece begins, so that it decodes as it does in the whole.
+    A run that grows long is shown as far as its characters are whole: only if it then turns out to
+    be no text at all, its beginning is not what the full decode makes of it.
+
+    The library's own DecodeStream is no help: it has no end to flush, and over ids at random it
+    raises or differs from the full decode once a run of byte tokens is no text.
     """
 
     def __init__(
@@ -69,6 +75,8 @@ class WindowDetokenizer:
         if token_id in self._hidden:
             return ""
         self._window.append(token_id)
+        if len(self._window) - self._num_shown > MAX_HELD:
+            return self._show_whole_characters()
         if token_id in self._byte_tokens:
             return ""
         text = self._decode(self._window)
@@ -79,10 +87,19 @@ class WindowDetokenizer:
     def flush(self) -> str:
         return self._advance(self._decode(self._window)) if self._window else ""
 
-    def _advance(self, text: str) -> str:
-        """Return what `text`, the decode of the window, adds, and let the window begin there."""
+    def _show_whole_characters(self) -> str:
+        for num_kept in range(4):  # a character has four bytes at most
+            text = self._decode(self._window[: len(self._window) - num_kept])
+            if not text.endswith(REPLACEMENT):
+                return self._advance(text, num_kept)
+        return self.flush()
+
+    def _advance(self, text: str, num_kept: int = 0) -> str:
+        """Return what `text`, the decode of all but the last ids, adds; the window begins there."""
         added = text[len(self._shown) :]
-        self._window = self._window[self._num_shown :]
-        self._num_shown = len(self._window)
-        self._shown = self._decode(self._window)
+        end = len(self._window) - num_kept
+        shown, kept = self._window[self._num_shown : end], self._window[end:]
+        self._num_shown = len(shown)
+        self._shown = self._decode(shown)
+        self._window = shown + kept
         return added

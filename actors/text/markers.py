@@ -39,8 +39,8 @@ class MarkedText:
         marker = self._by_id.get(token_id)
         if marker is not None:
             return [*self._before(text, marker), (self._shown(text, marker), marker)]
-        if not self._by_text:
-            return [(text, None)] if text else ()
+        if not self._held and self._beginnings.are_absent(text):
+            return ((text, None),) if text else ()
         return list(self._search(text))
 
     def finish(self) -> list[Piece]:

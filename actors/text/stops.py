@@ -21,6 +21,8 @@ class StopMatcher:
         """Take the next piece and return the text that can be shown now."""
         if self.matched is not None:
             return ""
+        if not self._held and self._beginnings.are_absent(text):
+            return text
         text = self._held + text
         found = self._find_first(text)
         if found is not None:
@@ -56,6 +58,10 @@ class Beginnings:
         self._wanted = tuple(wanted)
         self._first_characters = frozenset(one[0] for one in wanted)
         self._longest = max((len(one) - 1 for one in wanted), default=0)
+
+    def are_absent(self, text: str) -> bool:
+        """Whether none of the strings begins anywhere in a text, as with most pieces."""
+        return self._first_characters.isdisjoint(text)
 
     def certain(self, text: str) -> int:
         """Count the characters before the longest tail that one of the strings begins with."""
