@@ -107,6 +107,10 @@ class SamplingParams:
     skip_special_tokens: Annotated[
         bool, Param(Flag(), "Special tokens have no text.", "Detokenizer")
     ] = True
+    detokenize: Annotated[
+        bool,
+        Param(Flag(), "The answer has a text; without it there are token ids only.", "Detokenizer"),
+    ] = True
 
     # What is told of it.
 
@@ -148,6 +152,11 @@ class SamplingParams:
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise RequestRejected(
                 f"min_tokens is {self.min_tokens}, more than max_tokens, which is {self.max_tokens}"
+            )
+        if self.stop and not self.detokenize:
+            raise RequestRejected(
+                f"stop is {shown(self.stop)}, and detokenize is False; stop strings are found in "
+                "the text, so leave one of them out, or use stop_token_ids"
             )
 
     @classmethod

@@ -11,9 +11,14 @@ END = "<|im_end|>"
 
 
 def byte_tokenizer(
-    shown: Collection[str] = (), hidden: Collection[str] = (), template: str | None = None
+    shown: Collection[str] = (),
+    hidden: Collection[str] = (),
+    template: str | None = None,
+    *,
+    adds_bos: bool = False,
 ) -> FastTokenizer:
-    """A tokenizer with these added tokens; what is hidden is special and skipped in a text."""
+    """A tokenizer with these added tokens; what is hidden is special and skipped in a text. Where
+    it adds a BOS, that is the first hidden token."""
     alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
     library = tokenizers.Tokenizer(
         tokenizers.models.BPE({token: token_id for token_id, token in enumerate(alphabet)}, [])
@@ -27,5 +32,6 @@ def byte_tokenizer(
     return FastTokenizer(
         library,
         eos_token_ids=(end,),
+        prompt_prefix=library.encode(next(iter(hidden))).ids if adds_bos else (),
         chat_template=None if template is None else JinjaTemplate(template),
     )

@@ -26,9 +26,16 @@ class ScriptedOracle(Oracle):
 
 
 def scripted_engine(
-    tokenizer: Tokenizer, script: Sequence[tuple[Sequence[int], Sequence[int]]], **options: object
+    tokenizer: Tokenizer,
+    script: Sequence[tuple[Sequence[int], Sequence[int]]],
+    *,
+    eos_of_model: Collection[int] | None = None,
+    **options: object,
 ) -> Engine:
-    """An engine that says these answers to these prompts; call it inside a running loop."""
+    """An engine that says these answers to these prompts; call it inside a running loop.
+
+    The model's own configuration names the tokenizer's ids as its ends, if not others.
+    """
     (eos,) = tokenizer.eos_token_ids
     oracle = Oracle(eos)
     follows: dict[int, int] = {}
@@ -39,7 +46,7 @@ def scripted_engine(
     facts = replace(
         make_facts(config),
         vocab_size=tokenizer.vocab_size,
-        eos_token_ids=tokenizer.eos_token_ids,
+        eos_token_ids=frozenset(eos_of_model or tokenizer.eos_token_ids),
     )
     device = SimulatedDevice(
         facts,

@@ -68,8 +68,25 @@ class OutputText:
         return self._matcher.push(text) + self._matcher.flush()
 
 
-def output_text(tokenizer: Tokenizer, request: Generate) -> OutputText | ChatText:
+class NoText:
+    """For an output whose ids are all that is wanted."""
+
+    matched = None
+
+    def take(self, token_ids: Sequence[int]) -> tuple[str, int]:
+        return "", len(token_ids)
+
+    def finish(self) -> str:
+        return ""
+
+    def take_parts(self) -> tuple[AnswerPart, ...]:
+        return ()
+
+
+def output_text(tokenizer: Tokenizer, request: Generate) -> OutputText | ChatText | NoText:
     """The text of a request's output, in parts if it is a chat."""
+    if not request.params.detokenize:
+        return NoText()
     if request.chat is None:
         return OutputText(tokenizer, request.params)
     id_prefix = f"{request.serial}/{request.seed}"
