@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from stepahead.actors import overlap_bench, request_bench
+from stepahead.actors import overlap_bench, request_bench, text_bench
+from stepahead.actors.text.toy import ToyTokenizer
 from stepahead.cli.bench import host
 from stepahead.cli.main import main
 from stepahead.cli.runner import event_loops
@@ -39,6 +40,12 @@ def test_a_paced_device_takes_its_time_and_tells_how_long_it_had_nothing_to_do()
     assert [result.step for result in done] == [1, 1]
     assert device.gaps[0] >= 0.03
     assert device.gaps[1] == 0.0
+
+
+def test_the_text_bench_tells_apart_what_text_costs() -> None:
+    line = text_bench.measure(ToyTokenizer(), 2_000)
+
+    assert 0 < line["decoded_us"] < line["with_stops_us"] < line["chat_us"]
 
 
 def test_the_overlap_bench_counts_what_the_device_waited_for() -> None:

@@ -21,6 +21,7 @@ What = Literal[
     "interference",
     "serve-load",
     "startup",
+    "text",
     "control-plane",
     "request",
     "overlap",
@@ -44,6 +45,7 @@ def bench(
     interference   how long streams stand still while a long prompt arrives
     serve-load     requests that arrive by chance: percentiles, how many were good
     startup        from the start of a process to its first answer
+    text           CPU time of a token's text, with the model's tokenizer
 
     Without WHAT: single and batch. These need no model:
 
@@ -69,6 +71,10 @@ def bench(
         from .startup import measure_startup
 
         report.add(measure_startup(engine, options.runs))
+    elif what == "text":
+        from .text import measure_text
+
+        report.add(measure_text(config.model, options.runs))
     elif what == "serve-load":
         from .serve_load import measure_serving
 
