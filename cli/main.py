@@ -18,7 +18,17 @@ from .standard_streams import open_closed_streams
 
 DONE, FAULT, MISTAKE = 0, 1, 2
 
-_COMMANDS = ("chat", "generate", "bench", "simulate", "replay", "explain", "models", "doctor")
+_COMMANDS = (
+    "chat",
+    "generate",
+    "bench",
+    "simulate",
+    "replay",
+    "explain",
+    "trace",
+    "models",
+    "doctor",
+)
 
 
 class Commands(click.Group):

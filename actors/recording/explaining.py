@@ -1,13 +1,18 @@
-"""From a recording to its stories."""
+"""From a recording to its stories and its timeline."""
 
 from ...messages import RequestRejected
-from ..story import Chronicle, Story, explain
+from ..story import Chronicle, Story, Timeline, explain, timeline
 from .reading import Recording
 
 
 def chronicle_of(recording: Recording) -> Chronicle:
     """Everything that a recording says, in relation."""
     return Chronicle((*recording.begun, *recording.turns), recording.opening)
+
+
+def timeline_of(recording: Recording) -> Timeline:
+    """What ran where and when."""
+    return timeline(recording.turns, chronicle_of(recording))
 
 
 def explain_request(recording: Recording, request: str, *, stall_s: float | None = None) -> Story:

@@ -4,5 +4,6 @@ from .chronicle import Chronicle
 from .explain import explain
 from .story import Story
 from .telling import tell
+from .timeline import Timeline, timeline
 
-__all__ = ["Chronicle", "Story", "explain", "tell"]
+__all__ = ["Chronicle", "Story", "Timeline", "explain", "tell", "timeline"]
