@@ -25,7 +25,7 @@ class LiveLogprobs:
 
     def add(self, position: int, told: list[One], top: int) -> None:
         """What is told of a position: (id, logprob, rank) of its token, the likeliest, others."""
-        tokens = [TokenLogprob(*one, self._texts.of(one[0])) for one in told]
+        tokens = [TokenLogprob(*one, *self._texts.of(one[0])) for one in told]
         entry = PositionLogprobs(tokens[0], tuple(tokens[1 : 1 + top]), tuple(tokens[1 + top :]))
         if position >= self._num_prompt:
             self._sampled.append(entry)

@@ -48,6 +48,7 @@ def _token(one: TokenLogprob) -> dict[str, Any]:
     return {
         "token_id": one.token_id,
         "text": one.text,
+        "bytes": None if one.token_bytes is None else list(one.token_bytes),
         "logprob": _number(one.logprob),
         "rank": one.rank,
     }

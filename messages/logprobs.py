@@ -50,6 +50,7 @@ class TokenLogprob:
     logprob: float  # natural logarithm of its probability
     rank: int  # 1: no token was likelier
     text: str | None = None  # the token by itself, special ones by their names
+    token_bytes: bytes | None = None  # the same: a token may be a part of a character
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,9 @@ ROW = RowState(
 
 TOLD = Logprobs(LONGS, INTS, INTS, INTS, INTS, seal(np.array([-0.5, -np.inf], np.float32)), INTS)
 POSITION = PositionLogprobs(
-    TokenLogprob(1, -0.5, 1, "a"), (TokenLogprob(1, -0.5, 1, "a"),), (TokenLogprob(7, -9.0, 80),)
+    TokenLogprob(1, -0.5, 1, "a", b"a"),
+    (TokenLogprob(1, -0.5, 1, "a"),),
+    (TokenLogprob(7, -9.0, 80),),
 )
 COPIES = Copies(INTS, INTS, INTS, INTS)
 

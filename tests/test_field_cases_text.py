@@ -8,7 +8,9 @@ import pytest
 
 from stepahead import Delta, FinishReason, RequestRejected, SamplingParams
 from stepahead.actors.text.gguf_tokenizer import make_gguf_tokenizer
+from stepahead.actors.text.token_texts import TokenTexts
 from stepahead.actors.text.tokenizer import Tokenizer
+from stepahead.actors.text.toy import ToyTokenizer
 from stepahead.actors.virtual_time import run_virtual
 
 from .chat_vocabularies import END, byte_tokenizer
@@ -18,6 +20,7 @@ from .text_samples import sentencepiece_metadata
 
 BYTES = byte_tokenizer(shown=("<think>", "</think>"), hidden=("<s>", "<mark>"))
 PIECES = make_gguf_tokenizer(sentencepiece_metadata())
+TOY = ToyTokenizer()
 (EOS,) = BYTES.eos_token_ids
 MARK = BYTES.added_tokens["<mark>"]
 
@@ -174,6 +177,37 @@ async def check(case: Case, steps_in_flight: int) -> None:
 
 def ids_of(deltas: Sequence[Delta]) -> list[int]:
     return [token_id for delta in deltas for token_id in delta.token_ids]
+
+
+# Tokens by themselves
+
+KANJI = make_gguf_tokenizer(sentencepiece_metadata("gemma2"))
+
+
+def spelled(token: str) -> int:
+    tokens = sentencepiece_metadata()["tokenizer.ggml.tokens"]
+    assert isinstance(tokens, list)
+    return tokens.index(token)
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "token_id", "text", "piece"),
+    [
+        (BYTES, BYTES.encode("€")[0], "\ufffd", b"\xe2"),  # 011: a piece of a character
+        (BYTES, BYTES.encode("a")[0], "a", b"a"),
+        (BYTES, MARK, "<mark>", b"<mark>"),
+        (PIECES, 3 + 0xE2, "\ufffd", b"\xe2"),
+        (PIECES, spelled("\u2581\u2581"), "  ", b"  "),
+        (PIECES, spelled("日本"), "日本", "日本".encode()),  # 013: no mojibake
+        (KANJI, spelled("日本"), "日本", "日本".encode()),
+        (TOY, *b"a", "a", b"a"),
+    ],
+)
+def test_a_token_is_told_by_itself(
+    tokenizer: Tokenizer, token_id: int, text: str, piece: bytes
+) -> None:
+    """Field cases 011 and 013: also as if nothing stood before it, which keeps a leading space."""
+    assert TokenTexts(tokenizer).of(token_id) == (text, piece)
 
 
 # Refused by name, alone

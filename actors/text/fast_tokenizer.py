@@ -39,17 +39,24 @@ class FastTokenizer(Tokenizer):
         )
         self._library = library
         self._tables: tuple[_Pieces, _Pieces] | None = None  # special tokens shown, and skipped
-        self._byte_tokens: frozenset[int] = frozenset()
+        self._byte_tokens: dict[int, int] = {}  # byte fallback: the byte of an id
         if _joins_bytes(library):
             self._tables = (_Pieces(library), _Pieces(library, hidden=self.special_token_ids))
         else:
-            self._byte_tokens = _byte_fallback_ids(library)
+            self._byte_tokens = _byte_fallback(library)
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         if self._tables is None:
             return self._library.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
         pieces = self._tables[skip_special_tokens]
         return b"".join([pieces[token_id] for token_id in token_ids]).decode("utf-8", "replace")
+
+    def token_bytes(self, token_id: int) -> bytes:
+        if self._tables is not None:
+            return self._tables[False][token_id]
+        if token_id in self._byte_tokens:
+            return bytes([self._byte_tokens[token_id]])
+        return super().token_bytes(token_id)
 
     def detokenizer(self, *, skip_special_tokens: bool = True) -> IncrementalDetokenizer:
         if self._tables is not None:
@@ -113,6 +120,6 @@ def _joins_bytes(library: "tokenizers.Tokenizer") -> bool:
     return [step["type"] for step in steps] == ["ByteLevel"]
 
 
-def _byte_fallback_ids(library: "tokenizers.Tokenizer") -> frozenset[int]:
-    ids = (library.token_to_id(f"<0x{byte:02X}>") for byte in range(256))
-    return frozenset(token_id for token_id in ids if token_id is not None)
+def _byte_fallback(library: "tokenizers.Tokenizer") -> dict[int, int]:
+    ids = {library.token_to_id(f"<0x{byte:02X}>"): byte for byte in range(256)}
+    return {token_id: byte for token_id, byte in ids.items() if token_id is not None}

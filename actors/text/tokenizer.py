@@ -98,6 +98,13 @@ class Tokenizer(ABC):
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Return the text of the ids; ids that name no token have none."""
 
+    def token_bytes(self, token_id: int) -> bytes:
+        """Return what an id adds to a text that it goes on from; special tokens are their names."""
+        before = self._encode_plain("a")
+        shown = self.decode(before, skip_special_tokens=False)
+        text = self.decode([*before, token_id], skip_special_tokens=False)
+        return text.removeprefix(shown).encode("utf-8", "replace")
+
     @abstractmethod
     def detokenizer(self, *, skip_special_tokens: bool = True) -> IncrementalDetokenizer:
         """Return a decoder for one output, whose pieces join to what `decode` returns."""

@@ -74,6 +74,9 @@ class ToyTokenizer(Tokenizer):
         pieces = self._skipped if skip_special_tokens else self._shown
         return b"".join([pieces[token_id] for token_id in token_ids]).decode("utf-8", "replace")
 
+    def token_bytes(self, token_id: int) -> bytes:
+        return self._shown[token_id]
+
     def detokenizer(self, *, skip_special_tokens: bool = True) -> ByteDetokenizer:
         return ByteDetokenizer(self._skipped if skip_special_tokens else self._shown)
 
