@@ -39,7 +39,7 @@ class EngineConfig:
     ageing: float | None = None  # seconds of waiting that raise a request by one class; None: never
     max_waiting: int = 1024  # requests; one more is refused with EngineOverloaded
     max_logprobs: int = 20  # likeliest tokens that a request may be told of at a position
-    record: Path | None = None  # write every message here when the engine ends, for a replay
+    record: str | Path | None = None  # write every message here when the engine ends, for a replay
     check_invariants: bool = False  # assert the ledger after every message: slow, to find faults
 
     def __post_init__(self) -> None:

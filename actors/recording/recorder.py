@@ -91,11 +91,12 @@ class Recorder:
             logger.error("cannot write the recording %s: %s", self._path, error.strerror or error)
 
 
-def check_writable(path: Path | None) -> None:
+def check_writable(record: str | Path | None) -> None:
     """Find out at once, since the file is written at the end; a file that is there stays as it is
     until then. Raises ConfigError."""
-    if path is None:
+    if record is None:
         return
+    path = Path(record)
     try:
         is_new = not path.exists()
         path.open("ab").close()
@@ -106,8 +107,8 @@ def check_writable(path: Path | None) -> None:
 
 
 def open_recorder(
-    path: Path | None, setup: CoreSetup, facts: DeviceFacts, journal: Journal
+    record: str | Path | None, setup: CoreSetup, facts: DeviceFacts, journal: Journal
 ) -> Recorder:
     """A recorder of what is about to be built."""
     header = Header(setup=setup, model=facts.model, device=facts.device)
-    return Recorder(header, journal, path)
+    return Recorder(header, journal, None if record is None else Path(record))

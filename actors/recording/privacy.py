@@ -1,0 +1,106 @@
+"""What a recording says of prompts and answers: all, in another alphabet, or nothing.
+
+Kept, a recording is read like a conversation. Masked, every token id is replaced by another one,
+always by the same, and salts by others: the cores compare ids and nothing else, so it still
+replays. The alphabet is drawn for this writing and kept nowhere. Dropped, all ids are 0: it
+explains and draws, and cannot be replayed. Without its tokens a recording has no stop strings and
+no grammars either; the callers' ids of requests stay.
+"""
+
+import hashlib
+import secrets
+from dataclasses import fields, is_dataclass, replace
+from enum import StrEnum
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...kvpool import prefix_root
+from ...messages import Finished, FinishReason, Message, seal
+
+ROOT_HEAD = 8  # bytes that tell a salt's length in a root
+
+_TEXTS = {"stop", "bad_words", "grammar", "structured", "response_format"}
+_OTHER_IDS = {"prompt", "stop_token_id", "banned_ids", "logit_bias", "top_ids"}
+
+
+class Tokens(StrEnum):
+    """How token ids are written."""
+
+    KEPT = "kept"
+    MASKED = "masked"
+    DROPPED = "dropped"
+
+
+class Veil(Protocol):
+    """Replaces what is private in a message."""
+
+    def __call__(self, message: Message) -> Message: ...
+
+
+def veil_of(tokens: Tokens, vocab_size: int) -> Veil:
+    """A new one for one recording."""
+    if tokens == Tokens.KEPT:
+        return lambda message: message
+    if tokens == Tokens.DROPPED:
+        return _Replacing(np.zeros(vocab_size, dtype=np.int32))
+    drawn = np.random.default_rng(secrets.randbits(128)).permutation(vocab_size)
+    return _Replacing(drawn.astype(np.int32))
+
+
+class _Replacing:
+    """By a table of new ids; -1 stands for no token and stays."""
+
+    def __init__(self, table: Any) -> None:
+        self._table = np.append(table, np.int32(-1))  # so that -1 is found at the end
+        self._key = secrets.token_bytes(16)
+
+    def __call__(self, message: Message) -> Message:
+        if isinstance(message, Finished) and message.finish_reason == FinishReason.STOP:
+            message = replace(message, stop_reason=self._stop_reason(message.stop_reason))
+        veiled: Message = self._within(message)
+        return veiled
+
+    def _stop_reason(self, reason: int | str | None) -> int | str | None:
+        return "" if isinstance(reason, str) else self._ids(reason)
+
+    def _within(self, value: Any) -> Any:
+        changed: dict[str, Any] = {}
+        for field in fields(value):
+            old = getattr(value, field.name)
+            new = self._of(field.name, old)
+            if new is not old:
+                changed[field.name] = new
+        return replace(value, **changed) if changed else value
+
+    def _of(self, name: str, value: Any) -> Any:
+        if name.endswith("token_ids") or name in _OTHER_IDS:
+            return self._ids(value)
+        if name in _TEXTS:
+            return () if isinstance(value, tuple) else value if value is None else ""
+        if name == "cache_salt":
+            return self._salt(value)
+        if name == "root":
+            length = ROOT_HEAD + int.from_bytes(value[:ROOT_HEAD], "little")
+            return prefix_root(self._salt(value[ROOT_HEAD:length]), value[length:])
+        if is_dataclass(value):
+            return self._within(value)
+        if isinstance(value, tuple) and value and is_dataclass(value[0]):
+            return tuple(map(self._within, value))
+        return value
+
+    def _ids(self, value: Any) -> Any:
+        match value:
+            case None:
+                return None
+            case int():
+                return int(self._table[value])
+            case tuple():
+                return tuple(self._ids(part) for part in value)
+            case np.ndarray():
+                return seal(self._table[value].astype(value.dtype))
+            case _:
+                return value
+
+    def _salt(self, salt: bytes) -> bytes:
+        return hashlib.blake2b(salt, key=self._key, digest_size=16).digest() if salt else salt
