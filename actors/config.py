@@ -40,6 +40,8 @@ class EngineConfig:
     max_waiting: int = 1024  # requests; one more is refused with EngineOverloaded
     max_logprobs: int = 20  # likeliest tokens that a request may be told of at a position
     record: str | Path | None = None  # write every message here when the engine ends, for a replay
+    record_failure: str | Path | None = None  # where the last messages are written, with masked
+    # tokens, when an actor fails
     check_invariants: bool = False  # assert the ledger after every message: slow, to find faults
 
     def __post_init__(self) -> None:

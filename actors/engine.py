@@ -73,6 +73,7 @@ class Engine(EngineTexts, EngineHistory, EngineControl):
         if self._loop is not None:
             raise ConfigError("the engine was started before; make a new Engine to start again")
         check_writable(self.config.record)
+        check_writable(self.config.record_failure)
         self._loop = asyncio.get_running_loop()
         backend = self._given_backend or await open_backend(
             self.config, num_slots=2 * self.config.max_num_seqs
@@ -90,7 +91,7 @@ class Engine(EngineTexts, EngineHistory, EngineControl):
         log = RequestLog(backend.device)
         journal = Journal(self._clock)
         setup = core_setup(self.config, backend)
-        self._recorder = open_recorder(self.config.record, setup, backend.device.facts, journal)
+        self._recorder = open_recorder(self.config, setup, backend.device.facts, journal)
         self._wiring = wire(
             self.config,
             backend,

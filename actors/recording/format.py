@@ -15,6 +15,7 @@ from ...messages.codec import pack, value_of
 from ..cores import CoreSetup
 from ..journal import ActorFailed
 from ..opening import Opening
+from .privacy import Tokens
 
 MAGIC = b"stepahead recording\n"
 VERSION = 2
@@ -28,6 +29,8 @@ class Header:
     setup: CoreSetup
     model: str
     device: str
+    vocab_size: int = 0
+    tokens: Tokens = Tokens.KEPT
 
     def packed(self) -> bytes:
         return pack([VERSION, self])

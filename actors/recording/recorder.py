@@ -11,11 +11,13 @@ from typing import get_args
 
 from ...gpu.device import DeviceFacts
 from ...messages import ConfigError, Message
+from ..config import EngineConfig
 from ..cores import Cores, CoreSetup
 from ..journal import Journal, Turn
 from ..kvpool import PoolAnswer
 from ..opening import Opening
 from .format import End, Header
+from .privacy import Tokens
 from .reading import Recording
 from .ring import Ring
 from .writing import write_recording
@@ -30,11 +32,21 @@ class Recorder:
     """Records one engine from its first message on.
 
     Without a path it keeps the last messages, in about `MOST_BYTES`; with one it keeps them all, to
-    be written when the engine is over. What is written holds prompts and answers.
+    be written when the engine is over. What an actor's failure ends is written to `failure_path`,
+    with masked tokens; else what is written holds prompts and answers, unless `dump` is asked for
+    less.
     """
 
-    def __init__(self, header: Header, journal: Journal, path: Path | None = None) -> None:
+    def __init__(
+        self,
+        header: Header,
+        journal: Journal,
+        path: Path | None = None,
+        *,
+        failure_path: Path | None = None,
+    ) -> None:
         self._path = path
+        self._failure_path = failure_path
         self._header = header
         self._journal = journal
         self._open: Callable[[int], Opening] | None = None
@@ -75,20 +87,24 @@ class Recorder:
         end = End(self._journal.failure, is_live=not self._is_over)
         return Recording(self._header, turns, end, opening=opening, begun=begun)
 
-    def dump(self, path: str | Path) -> None:
+    def dump(self, path: str | Path, tokens: Tokens = Tokens.KEPT) -> None:
         """Write what is kept, now. Raises OSError where that is impossible."""
-        write_recording(self.recording, Path(path))
+        write_recording(self.recording, Path(path), tokens)
 
     def save(self) -> None:
-        """The engine is over. Write the whole, if that was wanted; its answers were given, so a
-        failure is logged."""
+        """The engine is over. Write the whole, if that was wanted, and what led to its death."""
         self._is_over = True
-        if self._path is None:
-            return
+        if self._path is not None:
+            self._try_to_dump(self._path, Tokens.KEPT)
+        if self._failure_path is not None and self._journal.failure is not None:
+            self._try_to_dump(self._failure_path, Tokens.MASKED)
+
+    def _try_to_dump(self, path: Path, tokens: Tokens) -> None:
+        """Its answers were given: that it cannot be written is logged."""
         try:
-            self.dump(self._path)
+            self.dump(path, tokens)
         except OSError as error:
-            logger.error("cannot write the recording %s: %s", self._path, error.strerror or error)
+            logger.error("cannot write the recording %s: %s", path, error.strerror or error)
 
 
 def check_writable(record: str | Path | None) -> None:
@@ -107,8 +123,14 @@ def check_writable(record: str | Path | None) -> None:
 
 
 def open_recorder(
-    record: str | Path | None, setup: CoreSetup, facts: DeviceFacts, journal: Journal
+    config: EngineConfig, setup: CoreSetup, facts: DeviceFacts, journal: Journal
 ) -> Recorder:
     """A recorder of what is about to be built."""
-    header = Header(setup=setup, model=facts.model, device=facts.device)
-    return Recorder(header, journal, None if record is None else Path(record))
+    vocab_size = facts.vocab_size
+    header = Header(setup=setup, model=facts.model, device=facts.device, vocab_size=vocab_size)
+    failure_path = _path(config.record_failure)
+    return Recorder(header, journal, _path(config.record), failure_path=failure_path)
+
+
+def _path(path: str | Path | None) -> Path | None:
+    return None if path is None else Path(path)

@@ -24,6 +24,7 @@ from ..cores import build_cores
 from ..journal import ActorFailed, Heard, Journal, Turn
 from ..kvpool import PoolAnswer, PoolQuestion
 from .difference import Difference
+from .privacy import Tokens
 from .reading import Recording
 
 CORES = ("scheduler", "kvpool")
@@ -52,6 +53,16 @@ def replay(
 
     What was recorded with a drafter or with grammars is replayed with the same ones.
     """
+    if recording.opening is not None:
+        raise DecodeError(
+            f"the recording begins after message {recording.opening.seq:,} of its engine, without "
+            "the state of its cores; it explains and draws, and cannot be replayed"
+        )
+    if recording.header.tokens == Tokens.DROPPED:
+        raise DecodeError(
+            "the recording was written without token ids; it explains and draws, and cannot be "
+            "replayed"
+        )
     try:
         cores = _Replay(recording, drafter, grammars)
     except (ValueError, OverflowError, MemoryError) as error:

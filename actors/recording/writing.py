@@ -1,33 +1,37 @@
 """Writing a recording: its bytes, piece by piece."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from ...messages.frames import Frame, sealed
 from ..journal import Heard
 from .format import MAGIC, packed_opening
+from .privacy import Tokens, Veil, veil_of
 from .reading import Recording
 
 
-def write_recording(recording: Recording, path: Path) -> None:
+def write_recording(recording: Recording, path: Path, tokens: Tokens = Tokens.KEPT) -> None:
     """Raises OSError where that is impossible."""
     with path.open("wb") as file:
-        file.writelines(pieces(recording))
+        file.writelines(pieces(recording, tokens))
 
 
-def pieces(recording: Recording) -> Iterator[bytes]:
+def pieces(recording: Recording, tokens: Tokens = Tokens.KEPT) -> Iterator[bytes]:
     """The bytes of the file."""
+    veil = veil_of(tokens, recording.header.vocab_size)
     yield MAGIC
-    yield sealed(recording.header.packed())
+    yield sealed(replace(recording.header, tokens=tokens).packed())
     if recording.opening is not None:
-        yield from _frames(recording.begun)
+        yield from _frames(recording.begun, veil)
         yield sealed(packed_opening(recording.opening))
-    yield from _frames(recording.turns)
+    yield from _frames(recording.turns, veil)
     if recording.end is not None:
         yield sealed(recording.end.packed())
 
 
-def _frames(turns: Iterable[Heard]) -> Iterator[bytes]:
+def _frames(turns: Iterable[Heard], veil: Veil) -> Iterator[bytes]:
     for actor, turn in turns:
         for seq, t_ns, message in turn.envelopes:
-            yield sealed(Frame(seq, t_ns, actor, turn.number, turn.t_ns, message).packed())
+            frame = Frame(seq, t_ns, actor, turn.number, turn.t_ns, veil(message))
+            yield sealed(frame.packed())
