@@ -8,6 +8,7 @@ import click
 from .output import write
 from .recordings import open_recording
 from .runner import progress
+from .stepping import Stepper
 
 if TYPE_CHECKING:
     from ..actors.recording import Recording, Replayed
@@ -17,7 +18,9 @@ IDENTICAL, DIFFERENT = 0, 1
 
 @click.command(short_help="Plan a recorded run again, and compare.")
 @click.argument("recording", type=click.Path(path_type=Path))
-def replay(recording: Path) -> int:
+@click.option("--until", type=int, metavar="N", help="End after message N.")
+@click.option("--step", is_flag=True, help="Stop at every message; Enter goes on, ? helps.")
+def replay(recording: Path, until: int | None, step: bool) -> int:
     """Drive the same Scheduler and KV pool through RECORDING, which --record wrote.
 
     Exit code 0: every plan and every other message is the same, bit for bit, and so is the failure,
@@ -25,9 +28,13 @@ def replay(recording: Path) -> int:
     """
     from ..actors.recording import replay as drive
 
-    with progress(f"replaying {recording}"):
+    if step:
         read = open_recording(recording)
-        replayed = drive(read)
+        replayed = drive(read, until=until, watch=Stepper())
+    else:
+        with progress(f"replaying {recording}"):
+            read = open_recording(recording)
+            replayed = drive(read, until=until)
     write("\n".join(_lines(read, replayed)) + "\n")
     return IDENTICAL if replayed.difference is None else DIFFERENT
 

@@ -22,6 +22,9 @@ class BlockCache:
         """Blocks that can be found by their content, whoever refers to them."""
         return len(self._index)
 
+    def is_findable(self, block: int) -> bool:
+        return self._index.is_findable(block)
+
     # Blocks come and go
 
     def take(self, count: int) -> list[int]:

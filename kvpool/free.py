@@ -25,6 +25,12 @@ class FreeBlocks:
     def __contains__(self, block: int) -> bool:
         return block in self._cached or block in self._pinned or block in self._blank
 
+    def place_of(self, block: int) -> str:
+        """Of a free block: blank, cached or pinned."""
+        if block in self._cached:
+            return "cached"
+        return "pinned" if block in self._pinned else "blank"
+
     def add_blank(self, block: int) -> None:
         self._blank.append(block)
 

@@ -304,6 +304,16 @@ class BlockPool:
         """Whether the block could be given out now."""
         return block in self._free
 
+    def is_findable(self, block: int) -> bool:
+        """Whether it is found by its content."""
+        return self._cache.is_findable(block)
+
+    def place_of(self, block: int) -> str:
+        """Where the block is: held, due, blank, cached or pinned."""
+        if self._refs[block]:
+            return "held"
+        return "due" if block in self._due else self._free.place_of(block)
+
     @property
     def referred(self) -> set[int]:
         """The blocks that sequences refer to."""

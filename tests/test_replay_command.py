@@ -79,3 +79,49 @@ def test_a_recording_that_cannot_be_written_is_a_mistake(
     assert main(["generate", "x", "--device", "simulated", "--record", str(path)]) == 2
 
     assert "cannot record to" in capsys.readouterr().err
+
+
+def test_a_replay_may_end_at_any_message(
+    recording: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", str(recording), "--until", "30"]) == 0
+
+    said = capsys.readouterr().out
+    assert said.startswith("identical: ")
+    assert " 15 steps" not in said
+
+
+def test_stepping_shows_every_message_and_the_state_of_sequences_and_blocks(
+    recording: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = iter(
+        ["", "?", "24", "seq 1", "block 0", "live", "more", "seq 7", "block -1", "", "rest"]
+    )
+    monkeypatch.setattr("builtins.input", lambda _: next(words))
+
+    assert main(["replay", str(recording), "--step"]) == 0
+
+    said = capsys.readouterr().out
+    assert "scheduler   Generate(serial=1, request_id='request-1'" in said
+    assert "seq SERIAL" in said
+    assert "state         'runs'" in said
+    assert "state         'held'" in said
+    assert "holders       (1,)" in said
+    assert "runs: 1\nwaits: nobody" in said
+    assert "no sequence 7 is live" in said
+    assert "identical: " in said
+
+
+def test_stepping_ends_where_one_leaves_and_runs_on_where_the_input_ends(
+    recording: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("builtins.input", lambda _: "quit")
+    assert main(["replay", str(recording), "--step"]) == 0
+    assert "identical: 0 messages, 0 steps, 0 turns" in capsys.readouterr().out
+
+    def end(_: str) -> str:
+        raise EOFError
+
+    monkeypatch.setattr("builtins.input", end)
+    assert main(["replay", str(recording), "--step"]) == 0
+    assert " 15 steps" in capsys.readouterr().out

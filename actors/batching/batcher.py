@@ -232,6 +232,16 @@ class Batcher:
     # Facts
 
     @property
+    def ledger(self) -> Ledger:
+        """To look into, not to change."""
+        return self._ledger
+
+    @property
+    def roster(self) -> Roster:
+        """To look into, not to change."""
+        return self._roster
+
+    @property
     def is_empty(self) -> bool:
         return len(self._roster) == 0
 

@@ -6,9 +6,9 @@ the cores begin themselves, a question and its answer, must be the next in the s
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import get_args
+from typing import TypeAlias, get_args
 
 from ...messages import (
     DecodeError,
@@ -20,8 +20,8 @@ from ...messages import (
     same,
 )
 from ..batching import Drafter, Grammars
-from ..cores import build_cores
-from ..journal import ActorFailed, Heard, Journal, Turn
+from ..cores import Cores, build_cores
+from ..journal import ActorFailed, Envelope, Heard, Journal, Turn
 from ..kvpool import PoolAnswer, PoolQuestion
 from .difference import Difference
 from .privacy import Tokens
@@ -46,10 +46,20 @@ class Replayed:
     difference: Difference | None
 
 
+Watch: TypeAlias = Callable[[str, Envelope[Message], Cores], bool]
+"""Sees every message with its receiver, before it is applied; False ends the replay there."""
+
+
 def replay(
-    recording: Recording, *, drafter: Drafter | None = None, grammars: Grammars | None = None
+    recording: Recording,
+    *,
+    drafter: Drafter | None = None,
+    grammars: Grammars | None = None,
+    until: int | None = None,
+    watch: Watch | None = None,
 ) -> Replayed:
-    """Drive new cores through a recording. Raises DecodeError where none can be built for it.
+    """Drive new cores through a recording, up to message `until`. Raises DecodeError where none can
+    be built for it.
 
     What was recorded with a drafter or with grammars is replayed with the same ones.
     """
@@ -64,7 +74,7 @@ def replay(
             "replayed"
         )
     try:
-        cores = _Replay(recording, drafter, grammars)
+        cores = _Replay(recording, drafter, grammars, until, watch)
     except (ValueError, OverflowError, MemoryError) as error:
         raise DecodeError(f"the recording's header describes no engine: {error}") from error
     return cores.run()
@@ -76,8 +86,16 @@ class _Stop(Exception):
 
 class _Replay:
     def __init__(
-        self, recording: Recording, drafter: Drafter | None, grammars: Grammars | None
+        self,
+        recording: Recording,
+        drafter: Drafter | None,
+        grammars: Grammars | None,
+        until: int | None,
+        watch: Watch | None,
     ) -> None:
+        self._until = until
+        self._watch = watch
+        self._is_stopped = False
         self._end = recording.end
         self._turns = deque(turn for turn in recording.turns if turn.actor in CORES)
         self._said = {actor: _heard_by(actor, recording.turns) for actor in _SAID}
@@ -109,7 +127,7 @@ class _Replay:
             pass
         except Exception as error:  # whatever the cores raise: it may be what is looked for
             failed = ActorFailed.of("scheduler", error)
-        if self._difference is None:
+        if self._difference is None and not self._is_stopped:
             self._compare_ends(failed)
         failure = None if self._end is None else self._end.failure
         return Replayed(self._taken, self._messages, self._steps, failure, self._difference)
@@ -118,8 +136,10 @@ class _Replay:
 
     def _take(self, recorded: Heard) -> None:
         """A turn that the script gives to the cores."""
-        self._taken += 1
         self._now = turn = recorded.turn
+        for envelope in turn.envelopes:
+            self._tell(recorded.actor, envelope)
+        self._taken += 1
         if recorded.actor == "kvpool":
             self._require_input(recorded, _QUESTIONS)
             self._journal.announce("kvpool", turn)
@@ -128,6 +148,13 @@ class _Replay:
             self._require_input(recorded, _ANSWERS)
             self._journal.announce("scheduler", turn)
             self._cores.scheduler.react(turn)  # type: ignore[arg-type]  # as checked above
+
+    def _tell(self, actor: str, envelope: Envelope[Message]) -> None:
+        """Let who watches see a message, and end the replay where it is to end."""
+        is_late = self._until is not None and envelope.seq > self._until
+        if is_late or (self._watch and not self._watch(actor, envelope, self._cores)):
+            self._is_stopped = True
+            raise _Stop
 
     def _require_input(self, recorded: Heard, own: tuple[type, ...]) -> None:
         """What the cores say themselves is not given to them: they should have said it."""
@@ -163,14 +190,17 @@ class _Replay:
             raise _Stop
         if not self._turns or self._turns[0].actor != actor:
             self._differ(actor, None, replayed)
-        recorded = self._turns.popleft().turn.envelopes[0].message
-        self._compare(actor, recorded, replayed)
+        recorded = self._turns.popleft().turn.envelopes[0]
+        self._tell(actor, recorded)
+        self._compare(actor, recorded.message, replayed)
 
     def _compare_said(self, actor: str, replayed: Message) -> None:
         said = self._said[actor]
         if said:
             self._steps += isinstance(replayed, StepPlan)
-            self._compare(actor, said.popleft(), replayed)
+            recorded = said.popleft()
+            self._tell(actor, recorded)
+            self._compare(actor, recorded.message, replayed)
             if actor == "executor" and not said and self._is_end_of(actor):
                 raise _Stop  # the device failed in the middle of the turn
         elif self._was_taken(actor):
@@ -207,7 +237,7 @@ class _Replay:
         else:
             for actor, said in self._said.items():
                 if said and self._difference is None:
-                    self._note(actor, said[0], None)
+                    self._note(actor, said[0].message, None)
 
     def _differ(self, actor: str, recorded: Message | None, replayed: Message | None) -> None:
         self._note(actor, recorded, replayed)
@@ -231,8 +261,8 @@ def _failure(failure: ActorFailed | None) -> str | None:
     return None if failure is None else str(failure)
 
 
-def _heard_by(actor: str, turns: Iterable[Heard]) -> deque[Message]:
+def _heard_by(actor: str, turns: Iterable[Heard]) -> deque[Envelope[Message]]:
     """What an actor heard from the cores, in the order in which it was said."""
     kinds = _SAID[actor]
     envelopes = [e for turn in turns if turn.actor == actor for e in turn.turn.envelopes]
-    return deque(e.message for e in envelopes if isinstance(e.message, kinds))
+    return deque(e for e in envelopes if isinstance(e.message, kinds))
