@@ -21,6 +21,7 @@ from ..messages import (
 from .actor import Address
 from .chat_options import ChatOptions
 from .logprob_limits import LogprobLimits, check_start
+from .param_checks import check_token_ids
 from .prompt_texts import Conversation, Offload, Prompt, PromptTexts, is_conversation
 from .prompts import PromptReader
 from .request_options import RequestOptions, salt_bytes, short
@@ -88,7 +89,8 @@ class Intake:
         stream = self._open(options)
         try:
             prompt, chat = await read()
-            request = self._request(stream, prompt, params, options, chat)
+            bad_words = await self.texts.bad_words(params.bad_words)
+            request = self._request(stream, prompt, params, options, chat, bad_words)
         except BaseException:
             self._streams.discard(stream.serial)
             raise
@@ -134,6 +136,7 @@ class Intake:
         params: SamplingParams,
         options: RequestOptions,
         chat: ChatFormat | None,
+        bad_words: tuple[tuple[int, ...], ...],
     ) -> Generate:
         salt = salt_bytes(options.cache_salt)
         self._streams.check_alive()
@@ -155,6 +158,7 @@ class Intake:
             queue_deadline_ns=_after(stream.opened_ns, options.queue_timeout),
             cache_salt=salt,
             chat=chat,
+            bad_words=bad_words,
         )
 
     def _max_tokens(self, params: SamplingParams, num_prompt: int) -> int:
@@ -174,12 +178,7 @@ class Intake:
         if not isinstance(params, SamplingParams):
             raise RequestRejected(f"params is {short(params)}; it must be SamplingParams")
         self._logprobs.check(params)
-        for token_id in params.stop_token_ids:
-            if token_id >= self._facts.vocab_size:
-                raise RequestRejected(
-                    f"stop_token_ids holds {token_id}; "
-                    f"the model's ids go from 0 to {self._facts.vocab_size - 1}"
-                )
+        check_token_ids(params, self._facts.vocab_size)
 
     def _check_room(self, request_id: str | None) -> None:
         if request_id is not None and self._streams.serial_of(request_id) is not None:

@@ -10,6 +10,7 @@ from ..messages import ChatFormat, Ints, RequestRejected, seal
 from .chat_options import ChatOptions
 from .prompts import PromptReader
 from .request_options import short
+from .text.bad_words import bad_word_ids
 from .text.tokenizer import Tokenizer
 
 T = TypeVar("T")
@@ -17,6 +18,7 @@ Prompt: TypeAlias = str | Sequence[int]
 Conversation: TypeAlias = Sequence[Mapping[str, object]]
 
 INLINE_CHARACTERS = 2_000  # tokenising less takes no longer than a hop to another thread
+CHARACTERS_PER_WORD = 250  # a word that is tokenised in all its forms is as much work
 INLINE_TOKENS = 4_000  # and so does decoding fewer
 
 
@@ -89,6 +91,13 @@ class PromptTexts:
             return self._tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)
 
         return decoded() if len(ids) <= INLINE_TOKENS else await self._offload(decoded)
+
+    async def bad_words(self, words: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
+        """The ids of words that an answer must not say, in all their forms."""
+        if not words:
+            return ()
+        size = CHARACTERS_PER_WORD * len(words)
+        return await self._away(size, lambda: bad_word_ids(words, self._tokenizer))
 
     async def _away(self, size: int, function: Callable[[], T]) -> T:
         """Do something with a text of so many characters; with a long one elsewhere."""

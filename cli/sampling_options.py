@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from ..messages import SamplingParams
-from ..messages.param_rules import Flag, Number, Param, Texts, TokenIds, Whole
+from ..messages.param_rules import Biases, Flag, Number, Param, Texts, TokenIds, Whole
 from ..messages.params import PARAMETERS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -33,7 +33,7 @@ def sampling_options(command: Command) -> Command:
     @wraps(command)
     def gathered(**values: Any) -> Any:
         said = {name: values.pop(name) for name in _OFFERED}
-        given = {name: value for name, value in said.items() if value not in (None, ())}
+        given = {name: value for name, value in said.items() if value not in (None, (), {})}
         return command(**values, sampling=SamplingOptions(given))
 
     for name, param in reversed(list(_OFFERED.items())):
@@ -58,5 +58,22 @@ def _option(name: str, param: Param) -> Callable[[Any], Any]:
         case TokenIds():
             again = f"{param.meaning} Repeatable."
             return click.option(flag, multiple=True, type=int, metavar="ID", help=again)
+        case Biases():
+            again = f"{param.meaning} Repeatable."
+            return click.option(flag, multiple=True, metavar="ID=X", callback=_biases, help=again)
         case _:
             raise TypeError(f"{name}: no option is made for {param.rule}")
+
+
+def _biases(
+    context: click.Context, option: click.Parameter, said: tuple[str, ...]
+) -> Mapping[int, float]:
+    """`ID=X` for each."""
+    biases: dict[int, float] = {}
+    for text in said:
+        token_id, _, bias = text.partition("=")
+        try:
+            biases[int(token_id)] = float(bias)
+        except ValueError as error:
+            raise click.BadParameter(f"{text!r} is not ID=X", context, option) from error
+    return biases

@@ -25,7 +25,9 @@ _SECOND_STREAM = 0x9E3779B9
 
 
 def row_keys(
-    seeds: NDArray[np.int64], positions: NDArray[np.integer], index: int = 0
+    seeds: NDArray[np.int64],
+    positions: NDArray[np.integer],
+    index: int | NDArray[np.integer] = 0,
 ) -> tuple[Words, Words]:
     """The two keys of every row that samples.  # two of [num_rows]"""
     low = (seeds & 0xFFFFFFFF).astype(np.uint32)
@@ -37,9 +39,10 @@ def row_keys(
     return key0, key1
 
 
-def noise_bits(key0: np.uint32, key1: np.uint32, token_ids: Words) -> Words:
-    """One row's random words for some token ids; the same words on every device."""
-    bits = token_ids ^ key0
+def noise_bits(key0: Words | np.uint32, key1: Words | np.uint32, token_ids: Words) -> Words:
+    """The random words of rows with these keys for some token ids, as numpy broadcasts them; the
+    same words on every device."""
+    bits: Words = token_ids ^ key0
     _mix(bits)
     bits ^= key1
     _mix(bits)

@@ -4,11 +4,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..messages import Copies, RowFailed, RowMasks, StepDone, StepPlan
-from ..messages.arrays import NO_INTS, Floats, Ints, Longs, frozen_ints
+from ..messages import Copies, RowMasks, StepDone, StepPlan
+from ..messages.arrays import NO_INTS, Floats, Longs, frozen_ints
+from .adjuster import Adjuster
 from .kv import PagedKV
 from .logprobs import StepLogprobs
 from .masks import allowed_tokens
+from .row_failures import row_failures
 from .sampling import SamplingRows, sample
 from .slots import SlotTables
 from .step_model import StepModel
@@ -23,6 +25,7 @@ class StepRunner:
     ) -> None:
         self._model = model
         self._tables = tables
+        self._adjuster = Adjuster(torch.from_numpy(tables.tokens))
         self.kv = kv
         self._host = host  # where blocks may be moved to
 
@@ -37,7 +40,11 @@ class StepRunner:
 
     def skip(self, plan: StepPlan) -> None:
         """Take over what a plan changes without running it."""
+        self._take_over(plan)
+
+    def _take_over(self, plan: StepPlan) -> None:
         self._tables.apply(plan)
+        self._adjuster.apply(plan.new_rows)
 
     @torch.inference_mode()
     def run(self, plan: StepPlan) -> StepDone:
@@ -46,7 +53,7 @@ class StepRunner:
             raise ValueError("this device cannot hold rows back until their masks come")
         if plan.copies is not None:
             self._copy(plan.copies)
-        self._tables.apply(plan)
+        self._take_over(plan)
         if not len(plan.slots):
             return StepDone(plan.step, NO_INTS)
         logits = self._model.logits(plan, self._tables)
@@ -56,16 +63,18 @@ class StepRunner:
         raw = None if asked is None else logits[torch.from_numpy(asked.places)].float()
         rows, positions = sampled_positions(plan)
         slots = plan.slots[rows]
+        logits = logits.float()
+        self._adjuster.adjust(logits, slots, positions)
         if plan.masks is not None:
             _apply_masks(logits, rows, plan.masks)
         sampled = sample(logits, SamplingRows.of(self._tables, slots, positions))
         self._tables.record(slots, positions, sampled)
         token_ids, counts = accept(plan, sampled)
-        failed = _failures(plan, token_ids, counts)
+        failed = row_failures(plan, token_ids, counts)
         told = None
         if asked is not None and raw is not None:
             told = asked.tell(raw.numpy(), token_ids, counts, self._logits_behind)
-        return StepDone(plan.step, frozen_ints(token_ids), failed, counts, told)
+        return StepDone(plan.step, frozen_ints(np.maximum(token_ids, -1)), failed, counts, told)
 
     def _logits_behind(self, tokens: Longs) -> Floats:
         logits: Floats = self._model.logits_behind(torch.from_numpy(tokens)).float().numpy()
@@ -85,13 +94,3 @@ def _apply_masks(logits: Tensor, rows: Longs, masks: RowMasks) -> None:
     for row, mask in zip(masks.rows.tolist(), words, strict=True):
         is_forbidden = torch.from_numpy(~allowed_tokens(mask, logits.shape[1]))
         logits[int(np.searchsorted(rows, row)), is_forbidden] = float("-inf")
-
-
-def _failures(plan: StepPlan, token_ids: Ints, counts: Ints | None) -> tuple[RowFailed, ...]:
-    if (token_ids >= 0).all():
-        return ()
-    rows = np.flatnonzero(plan.samples)
-    rows = (rows if counts is None else rows.repeat(counts))[token_ids < 0].tolist()
-    return tuple(
-        RowFailed(row, "the model's logits are not numbers (NaN or infinite)") for row in rows
-    )

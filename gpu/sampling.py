@@ -1,24 +1,27 @@
-"""From logits to token ids: greedy, temperature, top-k, top-p, min-p and banned ids.
+"""From logits to token ids: greedy, temperature, top-k, top-p, min-p, typical-p and banned ids.
 
-The order is temperature, top-k, top-p among what top-k kept, then min-p. Tokens that tie with the
-last one kept are kept too, so the result does not depend on how a sort breaks ties.
+The order is temperature, top-k, top-p among what top-k kept, min-p, then typical-p among what all
+these kept. Tokens that tie with the last one kept are kept too, so the result does not depend on
+how a sort breaks ties.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from ..messages.arrays import Ints, Longs
-from .noise import gumbel, noise_bits, row_keys
+from ..messages.arrays import Bools, Floats, Ints, Longs
+from .draws import draw
+from .noise import row_keys
+from .row_failures import NONE_LEFT, NOT_NUMBERS
 from .slots import SlotTables
+from .typical import is_typical
 
 _CANDIDATES = (256, 4096)  # likeliest tokens looked at before a whole row is sorted
 _LEAST_TEMPERATURE = 1e-5  # below it the likeliest token wins for certain: greedy
 
-Floats = NDArray[np.float32]
+_LEAST_LOGIT = np.finfo(np.float32).min  # what is banned is below it
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +32,27 @@ class SamplingRows:
     top_k: Ints
     top_p: Floats
     min_p: Floats
+    typical_p: Floats
     seed: Longs
+    index: Ints
     positions: Ints  # the position that the sampled token takes
     banned_ids: tuple[tuple[int, ...], ...]  # what cannot be sampled now
 
     @classmethod
-    def of(cls, tables: SlotTables, slots: Longs, positions: Ints) -> "SamplingRows":
-        """Look up the sampling rows of slots that sample at these positions."""
+    def of(
+        cls, tables: SlotTables, slots: Longs, positions: Ints, *, is_greedy: bool = False
+    ) -> "SamplingRows":
+        """Look up the sampling rows of slots that sample at these positions; `is_greedy` takes
+        them all for greedy."""
         is_early = (positions < tables.min_end[slots]).tolist()
         return cls(
-            temperature=tables.temperature[slots],
+            temperature=tables.temperature[slots] * (not is_greedy),
             top_k=tables.top_k[slots],
             top_p=tables.top_p[slots],
             min_p=tables.min_p[slots],
+            typical_p=tables.typical_p[slots],
             seed=tables.seed[slots],
+            index=tables.index[slots],
             positions=positions,
             banned_ids=tuple(
                 tables.banned_ids[slot] if early else ()
@@ -52,7 +62,8 @@ class SamplingRows:
 
 
 def sample(logits: Tensor, rows: SamplingRows) -> Ints:
-    """One token id per row of logits [num_rows, vocab]; -1 where the logits are not numbers.
+    """One token id per row of logits [num_rows, vocab]; NOT_NUMBERS where the logits are not
+    numbers, NONE_LEFT where all of them are minus infinity.
 
     May write to `logits`, which is the caller's no more.
     """
@@ -64,10 +75,14 @@ def sample(logits: Tensor, rows: SamplingRows) -> Ints:
     token_ids = values.argmax(axis=-1)
     best = values[np.arange(len(values)), token_ids]
     is_usable = np.isfinite(best)  # NaN and infinity win an argmax, so they show here
+    if not is_usable.all():
+        token_ids[~is_usable] = NOT_NUMBERS
+        token_ids[best == -np.inf] = NONE_LEFT
     is_random = is_usable & (rows.temperature > _LEAST_TEMPERATURE)
     if is_random.any():
         _draw(wide, rows, np.flatnonzero(is_random), token_ids)
-    return np.where(is_usable, token_ids, -1).astype(np.int32)
+    sampled: Ints = token_ids.astype(np.int32)
+    return sampled
 
 
 def _draw(wide: Tensor, rows: SamplingRows, chosen: Longs, out: Longs) -> None:
@@ -75,19 +90,32 @@ def _draw(wide: Tensor, rows: SamplingRows, chosen: Longs, out: Longs) -> None:
     picked = wide if len(chosen) == len(wide) else wide[torch.from_numpy(chosen)]
     scaled = picked / torch.from_numpy(rows.temperature[chosen]).unsqueeze(1)  # [rows, vocab]
     cuts = _cuts(scaled, rows.top_k[chosen], rows.top_p[chosen], rows.min_p[chosen])
-    key0, key1 = row_keys(rows.seed[chosen], rows.positions[chosen])
-    every_id = np.arange(scaled.shape[1], dtype=np.uint32)
+    key0, key1 = row_keys(rows.seed[chosen], rows.positions[chosen], rows.index[chosen])
+    typical_p = rows.typical_p[chosen]
+    is_cut = (cuts > -np.inf) | (typical_p < 1)
     values = scaled.numpy()
-    for row, (target, cut) in enumerate(zip(chosen.tolist(), cuts, strict=True)):
-        if cut == -np.inf:
-            noisy = gumbel(noise_bits(key0[row], key1[row], every_id))
-            noisy += values[row]
-            out[target] = noisy.argmax()
-        else:
-            kept = np.flatnonzero(values[row] >= cut)
-            noisy = gumbel(noise_bits(key0[row], key1[row], kept.astype(np.uint32)))
-            noisy += values[row, kept]
-            out[target] = kept[noisy.argmax()]
+    whole, cut = (~is_cut).nonzero()[0], is_cut.nonzero()[0]
+    if len(whole):
+        out[chosen[whole]] = draw(_some(values, whole), None, key0[whole], key1[whole])
+    if len(cut):
+        part = _some(values, cut)
+        kept = _kept(part, cuts[cut], typical_p[cut])
+        out[chosen[cut]] = draw(part, kept, key0[cut], key1[cut])
+
+
+def _some(values: Floats, rows: Longs) -> Floats:
+    return values if len(rows) == len(values) else values[rows]
+
+
+def _kept(values: Floats, cuts: Floats, typical_p: Floats) -> Bools:
+    """Which tokens of each row may be drawn.  # [rows, vocab]"""
+    kept: Bools = values >= np.maximum(cuts, _LEAST_LOGIT)[:, None]
+    has_typical = (typical_p < 1).nonzero()[0]
+    if len(has_typical):
+        kept[has_typical] = is_typical(
+            values[has_typical], kept[has_typical], typical_p[has_typical]
+        )
+    return kept
 
 
 def _cuts(scaled: Tensor, top_k: Ints, top_p: Floats, min_p: Floats) -> Floats:
@@ -123,9 +151,7 @@ def _top_cuts(scaled: Tensor, top_k: Longs, top_p: Floats) -> Floats:
     return cuts
 
 
-def _cuts_among(
-    scaled: Tensor, count: int, top_k: Longs, top_p: Floats
-) -> tuple[Floats, NDArray[np.bool_]]:
+def _cuts_among(scaled: Tensor, count: int, top_k: Longs, top_p: Floats) -> tuple[Floats, Bools]:
     """The cuts that the likeliest `count` tokens of each row give, and where they are final."""
     is_all = count == scaled.shape[1]
     likeliest = scaled.topk(count, dim=-1).values  # [rows, count], in falling order

@@ -8,12 +8,13 @@ unwritten block is found in the step it happens.
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..messages import (
+    Bools,
     Copies,
     Floats,
     Ints,
@@ -31,8 +32,12 @@ from .host import HostMemory
 from .logprobs import StepLogprobs
 from .masks import HeldMasks, allowed_tokens
 from .oracle import Hashes, Oracle, is_chain
+from .row_failures import NO_TOKEN
 from .slots import SlotTables, expand_rows
 from .verify import accept, sampled_positions, sampled_tokens
+
+if TYPE_CHECKING:
+    from .oracle_sampling import OracleSampler
 
 CallLater: TypeAlias = Callable[[float, Callable[[], None]], object]
 
@@ -80,7 +85,10 @@ class SimulatedDevice:
         *,
         oracle: Oracle | None = None,
         step_time: StepTime | None = None,
+        draws: bool = False,
     ) -> None:
+        """With `draws` tokens are drawn at the requests' temperatures; else the oracle's word is
+        taken, or the likeliest where a request adjusts its logits."""
         self.facts = facts
         self.oracle = oracle or Oracle()
         self._step_time = step_time
@@ -91,6 +99,8 @@ class SimulatedDevice:
         self._kv_hashes = np.zeros(num_positions, dtype=np.uint64)
         self._host_tokens = np.full((facts.host.num_blocks, facts.block_size), -1, dtype=np.int32)
         self._host_hashes = np.zeros(self._host_tokens.shape, dtype=np.uint64)
+        self._draws = draws
+        self._sampler: OracleSampler | None = None  # once there is a row for it
         self._queue: deque[tuple[StepPlan, StepAddress]] = deque()
         self._masks = HeldMasks()
         self._waits = False  # the oldest step is computed, and waits for masks
@@ -149,14 +159,25 @@ class SimulatedDevice:
 
     def skip(self, plan: StepPlan) -> None:
         """Take over what a plan changes without running it: what a device does as it fails."""
-        self._slots.apply(plan)
+        self._take_over(plan)
         self._masks.forget(plan)
+
+    def _take_over(self, plan: StepPlan) -> None:
+        self._slots.apply(plan)
+        if self._sampler is None and (
+            self._draws or any(row.adjustments is not None for row in plan.new_rows)
+        ):
+            from .oracle_sampling import OracleSampler  # which needs torch
+
+            self._sampler = OracleSampler(self._slots, self.facts.vocab_size, draws=self._draws)
+        if self._sampler is not None:
+            self._sampler.apply(plan.new_rows)
 
     def run(self, plan: StepPlan) -> StepDone:
         """Compute a step now: write every row's KV, then let every row attend and sample."""
         if plan.copies is not None:
             self._copy(plan.copies)
-        self._slots.apply(plan)
+        self._take_over(plan)
         self._write(plan)
         prefixes: list[Hashes | None] = []
         failed: list[RowFailed] = []
@@ -168,19 +189,26 @@ class SimulatedDevice:
         masks = self._masks.take(plan)
         rows, positions = sampled_positions(plan)
         slots = plan.slots[rows]
+        hashes = [
+            None if (hashed := prefixes[row]) is None else int(hashed[position - 1])
+            for row, position in zip(rows.tolist(), positions.tolist(), strict=True)
+        ]
+        allowed = [self._allowed(masks.get(row)) for row in rows.tolist()]
         sampled = [
-            -1
-            if (prefix := prefixes[row]) is None
-            else self._sample(slot, position, prefix, masks.get(row))
-            for row, slot, position in zip(
-                rows.tolist(), slots.tolist(), positions.tolist(), strict=True
+            -1 if prefix is None else self._sample(slot, position, prefix, mask)
+            for slot, position, prefix, mask in zip(
+                slots.tolist(), positions.tolist(), hashes, allowed, strict=True
             )
         ]
+        if self._sampler is not None:
+            self._sampler.sample(self.oracle, slots, positions, hashes, allowed, sampled)
         for row, token_id in zip(rows.tolist(), sampled, strict=True):
             if token_id < 0 and prefixes[row] is not None:
-                failed.append(RowFailed(row, "its mask allows no token"))
+                failed.append(
+                    RowFailed(row, "its mask allows no token" if row in masks else NO_TOKEN)
+                )
         self._slots.record(slots, positions, frozen_ints(sampled))
-        token_ids, counts = accept(plan, frozen_ints(sampled))
+        token_ids, counts = accept(plan, np.maximum(frozen_ints(sampled), -1))
         asked = StepLogprobs.of(plan, self._slots)
         told = None if asked is None else self._tell(plan, asked, token_ids, counts, prefixes)
         return StepDone(plan.step, token_ids, tuple(failed), counts, told)
@@ -252,9 +280,10 @@ class SimulatedDevice:
         places: NDArray[np.int64] = blocks * size + positions % size
         return places
 
-    def _sample(self, slot: int, position: int, prefix: Hashes, mask: Ints | None) -> int:
+    def _allowed(self, mask: Ints | None) -> Bools | None:
+        return None if mask is None else allowed_tokens(mask, self.facts.vocab_size)
+
+    def _sample(self, slot: int, position: int, prefix: int, mask: Bools | None) -> int:
         banned = self._slots.banned_ids[slot] if position < self._slots.min_end[slot] else ()
-        allowed = None
-        if mask is not None:
-            allowed = frozenset(allowed_tokens(mask, self.facts.vocab_size).nonzero()[0].tolist())
-        return self.oracle.next_token(int(prefix[position - 1]), banned=banned, allowed=allowed)
+        allowed = None if mask is None else frozenset(mask.nonzero()[0].tolist())
+        return self.oracle.next_token(prefix, banned=banned, allowed=allowed)

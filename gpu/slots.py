@@ -28,7 +28,9 @@ class SlotTables:
         self.top_k: Ints = np.zeros(num_slots, dtype=np.int32)  # 0: off
         self.top_p = np.ones(num_slots, dtype=np.float32)
         self.min_p = np.zeros(num_slots, dtype=np.float32)
+        self.typical_p = np.ones(num_slots, dtype=np.float32)
         self.seed: Longs = np.zeros(num_slots, dtype=np.int64)
+        self.index: Ints = np.zeros(num_slots, dtype=np.int32)
         self.min_end: Ints = np.zeros(num_slots, dtype=np.int32)
         self.banned_ids: list[tuple[int, ...]] = [()] * num_slots
         self.logprobs: dict[int, LogprobsWanted] = {}  # of the slots that asked
@@ -51,7 +53,9 @@ class SlotTables:
         self.top_k[slot] = min(row.top_k, INT32_MAX)
         self.top_p[slot] = row.top_p
         self.min_p[slot] = row.min_p
+        self.typical_p[slot] = row.typical_p
         self.seed[slot] = row.seed
+        self.index[slot] = row.index
         self.min_end[slot] = row.min_end
         self.banned_ids[slot] = row.banned_ids
         self.logprobs.pop(slot, None)

@@ -41,7 +41,7 @@ def accept(plan: StepPlan, token_ids: Ints) -> tuple[Ints, Ints | None]:
     """The samples that count, flat, and how many each sampling row has; no counts if each has one.
 
     `token_ids` are parallel to `sampled_positions`. A row that has to build on a failed sample
-    (-1) fails as a whole.
+    (below 0) fails as a whole.
     """
     if plan.drafts is None:
         return token_ids, None
@@ -65,4 +65,4 @@ def _that_counts(said: list[int], guesses: list[int]) -> list[int]:
     while right < len(guesses) and said[right] == guesses[right]:
         right += 1
     run = said[: right + 1]
-    return run if run[-1] >= 0 else [-1]
+    return run if run[-1] >= 0 else run[-1:]

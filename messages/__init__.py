@@ -2,6 +2,7 @@
 
 from typing import TypeAlias
 
+from .adjustments import Adjustments
 from .answers import (
     AnswerPart,
     ChatFormat,
@@ -120,6 +121,7 @@ __all__ = [
     "NO_INTS",
     "NO_LONGS",
     "Abort",
+    "Adjustments",
     "AdmitSequence",
     "Admitted",
     "AnswerPart",

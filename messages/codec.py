@@ -8,7 +8,7 @@ be decoded: they give a valid message or DecodeError.
 
 import reprlib
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -19,6 +19,7 @@ import numpy as np
 
 from . import Message
 from .errors import DecodeError, StepaheadError
+from .token_bias import TokenBias
 
 MAX_FRAME = 64 * 1024 * 1024  # bytes; more is not a message
 _HALF_PAIRS = "surrogatepass"  # callers' ids and stop strings may be any text that Python holds
@@ -99,6 +100,8 @@ def _pack_other(value: Any) -> Any:
         return msgpack.ExtType(_ARRAY, _LETTERS[value.dtype] + value.tobytes())
     if is_dataclass(value):
         return _values(value)
+    if isinstance(value, TokenBias):
+        return list(value.items())
     raise TypeError(f"a message holds a {type(value).__name__}")
 
 
@@ -134,6 +137,8 @@ def _reader(kind: Any) -> Reader:
         return _literal(args)
     if origin is tuple and args[-1:] == (Ellipsis,):
         return _tuple(_reader(args[0]))
+    if origin is Mapping:
+        return _mapping(_reader(args[0]), _reader(args[1]))
     if origin is np.ndarray:
         return _array(np.dtype(get_args(args[1])[0]))
     raise TypeError(f"messages cannot hold a {kind}")
@@ -180,6 +185,19 @@ def _tuple(item: Reader) -> Reader:
         return tuple(item(part) for part in value)
 
     return read
+
+
+def _mapping(key: Reader, item: Reader) -> Reader:
+    def read(value: Any) -> Any:
+        if not isinstance(value, list) or not all(_is_pair(part) for part in value):
+            raise DecodeError(f"{_short(value)} stands where a list of pairs belongs")
+        return TokenBias({key(part[0]): item(part[1]) for part in value})
+
+    return read
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2
 
 
 def _array(dtype: np.dtype[Any]) -> Reader:

@@ -1,11 +1,13 @@
 """Rules for single parameters: what a value must be, as it is checked and as it is told."""
 
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
 from .errors import RequestRejected
+from .token_bias import TokenBias
 
 Where: TypeAlias = Literal["Intake", "Scheduler", "device", "Detokenizer"]
 
@@ -141,6 +143,33 @@ class TokenIds:
         for token_id in token_ids:
             Whole(0).read(name, token_id)
         return token_ids
+
+
+@dataclass(frozen=True, slots=True)
+class Biases:
+    """What is added to the logits of some token ids; minus infinity is allowed."""
+
+    least: float
+    most: float
+
+    @property
+    def right(self) -> str:
+        return (
+            f"a mapping from token ids to numbers from {self.least:g} to {self.most:g}, or "
+            "minus infinity"
+        )
+
+    def read(self, name: str, value: object) -> TokenBias:
+        if not isinstance(value, Mapping):
+            raise wrong(name, value, self.right)
+        for token_id, bias in value.items():
+            if isinstance(token_id, bool) or not isinstance(token_id, int) or token_id < 0:
+                raise wrong(f"a token id of {name}", token_id, "a whole number of at least 0")
+            is_number = isinstance(bias, (int, float)) and not isinstance(bias, bool)
+            if not is_number or not (self.least <= bias <= self.most or bias == -math.inf):
+                right = f"a number from {self.least:g} to {self.most:g}, or minus infinity"
+                raise wrong(f"{name} of token {token_id}", bias, right)
+        return TokenBias({token_id: float(bias) for token_id, bias in value.items()})
 
 
 def as_tuple(value: object) -> tuple[Any, ...] | None:

@@ -10,10 +10,13 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any, Self
 
 from .errors import RequestRejected
-from .param_rules import Flag, Number, Param, Texts, TokenIds, Whole, shown
+from .param_rules import Biases, Flag, Number, Param, Texts, TokenIds, Whole, shown
+from .token_bias import NO_BIAS
 
 MAX_STOPS = 64  # each is looked for in every piece of the answer, beside everybody's steps
 MAX_STOP_CHARACTERS = 1_024
+MAX_BAD_WORDS = 256
+MAX_BAD_WORD_CHARACTERS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +83,73 @@ class SamplingParams:
             "device",
         ),
     ] = None
+
+    typical_p: Annotated[
+        float,
+        Param(
+            Number("above 0 and at most 1", most=1, is_above=True),
+            "Keep the tokens whose surprise is nearest to what is expected, up to this "
+            "probability; 1 keeps all.",
+            "device",
+        ),
+    ] = 1.0
+
+    # How logits are changed before that, in the order of docs/sampling.md.
+
+    presence_penalty: Annotated[
+        float,
+        Param(
+            Number("from -2 to 2", least=-2, most=2),
+            "What a token loses that stands in the answer.",
+            "device",
+        ),
+    ] = 0.0
+    frequency_penalty: Annotated[
+        float,
+        Param(
+            Number("from -2 to 2", least=-2, most=2),
+            "What a token loses for each time it stands in the answer.",
+            "device",
+        ),
+    ] = 0.0
+    repetition_penalty: Annotated[
+        float,
+        Param(
+            Number("from 0.01 to 100", least=0.01, most=100),
+            "A token in the prompt or the answer has its logit divided by this if that is above "
+            "0, else multiplied.",
+            "device",
+        ),
+    ] = 1.0
+    logit_bias: Annotated[
+        Mapping[int, float],
+        Param(
+            Biases(-100, 100),
+            "What is added to the logits of token ids; minus infinity bans a token.",
+            "device",
+        ),
+    ] = NO_BIAS
+    allowed_token_ids: Annotated[
+        tuple[int, ...] | None,
+        Param(TokenIds(or_none=True), "Only these ids can be sampled.", "device"),
+    ] = None
+    bad_words: Annotated[
+        tuple[str, ...],
+        Param(
+            Texts("bad word", MAX_BAD_WORDS, MAX_BAD_WORD_CHARACTERS),
+            "Texts that the answer does not say, with or without a space before them: of a word "
+            "of several tokens the last is banned where the others stand.",
+            "device",
+        ),
+    ] = ()
+    no_repeat_ngram_size: Annotated[
+        int,
+        Param(
+            Whole(0),
+            "No so many tokens in a row occur twice in prompt and answer; 0 allows all.",
+            "device",
+        ),
+    ] = 0
 
     # Where the answer stops.
 

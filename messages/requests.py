@@ -38,6 +38,8 @@ class Generate:
     adapter: bytes = b""  # the adapter's key: KV depends on it; reserved, no device has any yet
     grammar: str | None = None  # what the output must follow; it waits until that is compiled
     chat: ChatFormat | None = None  # of a chat: how the answer's parts are told apart
+    index: int = 0  # which of the answers it is that its request wants
+    bad_words: tuple[tuple[int, ...], ...] = ()  # the ids of params.bad_words, in every form
 
 
 @dataclass(frozen=True, slots=True)

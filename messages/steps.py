@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .adjustments import Adjustments
 from .arrays import Bools, Ints, Longs
 from .logprobs import Logprobs, LogprobsWanted
 
@@ -25,6 +26,9 @@ class RowState:
     min_end: int  # while the position sampled is below this, `banned_ids` cannot be sampled
     banned_ids: tuple[int, ...]
     logprobs: LogprobsWanted | None = None
+    typical_p: float = 1.0
+    index: int = 0  # which of the request's answers it is; its noise depends on it
+    adjustments: Adjustments | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -76,13 +76,16 @@ def make_facts(config: EngineConfig) -> DeviceFacts:
     )
 
 
-def make_device(config: EngineConfig, *, oracle: Oracle | None = None) -> SimulatedDevice:
+def make_device(
+    config: EngineConfig, *, oracle: Oracle | None = None, draws: bool = False
+) -> SimulatedDevice:
     return SimulatedDevice(
         make_facts(config),
         2 * config.max_num_seqs,
         asyncio.get_running_loop().call_later,
         oracle=oracle,
         step_time=STEP,
+        draws=draws,
     )
 
 

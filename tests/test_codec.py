@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from stepahead.messages import (
     Abort,
+    Adjustments,
     AdmitSequence,
     Admitted,
     BlocksReserved,
@@ -78,10 +79,33 @@ LONGS = frozen_longs([1, 2, 2**40])
 BOOLS = np.array([True, False, True])
 seal(BOOLS)
 PARAMS = SamplingParams(
-    max_tokens=3, temperature=0, top_p=0.5, stop=("a", "b"), stop_token_ids=(7,), seed=1
+    max_tokens=3,
+    temperature=0,
+    top_p=0.5,
+    stop=("a", "b"),
+    stop_token_ids=(7,),
+    seed=1,
+    logit_bias={3: 1.5, 2: float("-inf")},
+    allowed_token_ids=(1, 2),
 )
+ADJUSTMENTS = Adjustments(frequency_penalty=1.5, logit_bias=PARAMS.logit_bias, bad_words=((1, 2),))
 ROW = RowState(
-    1, 2, INTS, 3, INTS, 0.5, 40, 0.9, 0.1, 2**63 - 1, 5, (2, 3), LogprobsWanted(2, (4,), 1, 3, 9)
+    1,
+    2,
+    INTS,
+    3,
+    INTS,
+    0.5,
+    40,
+    0.9,
+    0.1,
+    2**63 - 1,
+    5,
+    (2, 3),
+    LogprobsWanted(2, (4,), 1, 3, 9),
+    0.9,
+    1,
+    ADJUSTMENTS,
 )
 
 TOLD = Logprobs(LONGS, INTS, INTS, INTS, INTS, seal(np.array([-0.5, -np.inf], np.float32)), INTS)
@@ -106,6 +130,7 @@ SAMPLES: list[Message] = [
         None,
         b"salt",
         chat=ChatFormat("think", "hermes", True),
+        bad_words=((3,),),
     ),
     Abort(1),
     StopMatched(2),

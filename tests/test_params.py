@@ -1,7 +1,8 @@
 """Sampling parameters that have no meaning are refused with a sentence that names them."""
 
 import math
-from dataclasses import fields
+import pickle
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import get_type_hints
 
@@ -39,6 +40,24 @@ from stepahead.messages.params import PARAMETERS
         ("top_p", math.nan),
         ("min_p", -0.1),
         ("min_p", 1.1),
+        ("typical_p", 0),
+        ("typical_p", 1.1),
+        ("presence_penalty", 2.1),
+        ("frequency_penalty", -2.1),
+        ("frequency_penalty", math.nan),
+        ("repetition_penalty", 0),
+        ("repetition_penalty", math.inf),
+        ("logit_bias", {3: 1e300}),
+        ("logit_bias", {3: math.nan}),
+        ("logit_bias", {3: math.inf}),
+        ("logit_bias", {-1: 1.0}),
+        ("logit_bias", {"3": 1.0}),
+        ("logit_bias", {3: True}),
+        ("logit_bias", [3]),
+        ("allowed_token_ids", ()),
+        ("allowed_token_ids", (-1,)),
+        ("bad_words", (3,)),
+        ("no_repeat_ngram_size", -1),
         ("seed", -1),
         ("seed", 2**63),
         ("seed", 1.0),
@@ -75,6 +94,18 @@ def test_a_single_stop_string_and_lists_are_taken_as_they_are_meant() -> None:
     assert params.stop_token_ids == (1, 2)
     assert SamplingParams(stop=["a", "b"]).stop == ("a", "b")  # type: ignore[arg-type]  # lenient
     assert hash(params)
+
+
+def test_biases_are_kept_as_a_value_that_nobody_changes() -> None:
+    given = {5: 1, 3: -math.inf}
+
+    params = SamplingParams(logit_bias=given)
+    given[5] = 7
+
+    assert params.logit_bias == {3: -math.inf, 5: 1.0}
+    assert params == SamplingParams(logit_bias={3: -math.inf, 5: 1.0})
+    assert hash(params) == hash(replace(params))
+    assert pickle.loads(pickle.dumps(params)) == params
 
 
 def test_a_very_large_top_k_is_allowed_and_keeps_everything() -> None:
@@ -157,11 +188,13 @@ def test_options_change_only_what_was_said() -> None:
     def command(sampling: SamplingOptions) -> None:
         said.append(sampling)
 
-    words = "--top-k 3 --stop a --stop b --no-skip-special-tokens --ignore-eos --stop-token-ids 7"
-    command.main(words.split(), standalone_mode=False)
+    words = "--top-k 3 --logit-bias 5=1.5 --logit-bias 6=-inf --stop a --stop b"
+    flags = "--no-skip-special-tokens --ignore-eos --stop-token-ids 7"
+    command.main([*words.split(), *flags.split()], standalone_mode=False)
 
     assert said[0].params(SamplingParams(top_p=0.5)) == SamplingParams(
         top_k=3,
+        logit_bias={5: 1.5, 6: -math.inf},
         top_p=0.5,
         stop=("a", "b"),
         skip_special_tokens=False,

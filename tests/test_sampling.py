@@ -5,10 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
 from stepahead.gpu.noise import gumbel, noise_bits, row_keys
 from stepahead.gpu.sampling import SamplingRows, sample
+
+from .sampling_reference import probabilities
 
 VOCAB = 40
 
@@ -20,7 +21,9 @@ def make_rows(count: int, **columns: Any) -> SamplingRows:
         "top_k": (0, np.int32),
         "top_p": (1.0, np.float32),
         "min_p": (0.0, np.float32),
+        "typical_p": (1.0, np.float32),
         "seed": (0, np.int64),
+        "index": (0, np.int32),
         "positions": (np.arange(count), np.int32),
     }
     banned = columns.pop("banned_ids", ((),) * count)
@@ -37,60 +40,12 @@ def make_logits(count: int, vocab: int = VOCAB, seed: int = 0) -> torch.Tensor:
     )
 
 
-def reference_probabilities(
-    logits: NDArray[np.float32], temperature: float, top_k: int, top_p: float, min_p: float
-) -> NDArray[np.float64]:
-    """By the definition, in float64: temperature, top-k, top-p, min-p."""
-    scaled = logits.astype(np.float64) / temperature
-    order = np.argsort(-scaled)
-    keep = np.ones(len(scaled), dtype=bool)
-    if top_k:
-        keep[order[top_k:]] = False
-    probabilities = np.where(keep, np.exp(scaled - scaled.max()), 0)
-    probabilities /= probabilities.sum()
-    likelier = np.cumsum(probabilities[order]) - probabilities[order]
-    keep[order[likelier >= top_p]] = False
-    keep &= np.exp(scaled - scaled.max()) >= min_p
-    kept: NDArray[np.float64] = np.where(keep, probabilities, 0)
-    kept /= kept.sum()
-    return kept
-
-
-@pytest.mark.parametrize(
-    ("temperature", "top_k", "top_p", "min_p"),
-    [
-        (1.0, 0, 1.0, 0.0),
-        (0.5, 0, 1.0, 0.0),
-        (2.0, 5, 1.0, 0.0),
-        (1.0, 0, 0.8, 0.0),
-        (1.0, 10, 0.7, 0.0),
-        (1.0, 0, 1.0, 0.1),
-        (1.5, 20, 0.95, 0.02),
-    ],
-)
-def test_tokens_are_drawn_with_the_reference_probabilities(
-    temperature: float, top_k: int, top_p: float, min_p: float
-) -> None:
-    count = 20_000
-    logits = make_logits(1)
-    expected = count * reference_probabilities(logits[0].numpy(), temperature, top_k, top_p, min_p)
-
-    rows = make_rows(count, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=9)
-    drawn = np.bincount(sample(logits.repeat(count, 1), rows), minlength=VOCAB)
-
-    assert drawn[expected == 0].sum() == 0
-    common = expected >= 5
-    chi_square = ((drawn - expected)[common] ** 2 / expected[common]).sum()
-    freedom = common.sum() - 1
-    assert chi_square < freedom + 4.5 * np.sqrt(2 * freedom) + 5
-
-
 @pytest.mark.parametrize("top_p", [0.3, 0.9, 0.999])
 @pytest.mark.parametrize("top_k", [0, 300, 600])
 def test_what_is_kept_of_a_large_vocabulary_is_exact(top_k: int, top_p: float) -> None:
     count = 400
     logits = make_logits(1, vocab=2000) * 0.4  # flat: more tokens than the first look sees
-    allowed = reference_probabilities(logits[0].numpy(), 1.0, top_k, top_p, 0.0) > 0
+    allowed = probabilities(logits[0].numpy(), top_k=top_k, top_p=top_p) > 0
 
     rows = make_rows(count, top_k=top_k, top_p=top_p)
     drawn = sample(logits.repeat(count, 1), rows)

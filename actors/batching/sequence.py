@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from ...messages import NO_INTS, Generate, Ints, RowState
+from ...messages import NO_INTS, Adjustments, Generate, Ints, RowState
 from .asking import first_told, wanted
 from .grammar import Grammar
 
@@ -77,4 +77,7 @@ class Sequence:
             min_end=len(request.prompt) + params.min_tokens,
             banned_ids=request.stop_token_ids,
             logprobs=wanted(request, self.prompt_told),
+            typical_p=params.typical_p,
+            index=request.index,
+            adjustments=Adjustments.of(params, request.bad_words),
         )

@@ -1,0 +1,87 @@
+"""Adjuster: what requests do to their logits before anything is cut off or drawn.
+
+The order is penalties, biases, then bans, so that nothing undoes a ban. Rows that use none of it
+are not touched, and a batch without any such row costs one look.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import numpy as np
+from torch import Tensor
+
+from ..messages import Adjustments, Bools, Ints, Longs, RowState
+from .penalties import Penalties
+from .token_bans import AllowedIds, BadWords, Biases, NoRepeatedNgrams
+
+
+class Adjustment(Protocol):
+    """One way to change logits, for the slots that use it. What it keeps follows from a slot's
+    state and its tokens."""
+
+    def uses(self, adjustments: Adjustments) -> bool: ...
+
+    def start(self, row: RowState, adjustments: Adjustments) -> None:
+        """A slot that uses it begins an epoch."""
+        ...
+
+    def forget(self, slot: int) -> None:
+        """A slot does not use it any more; a no-op where it never did."""
+        ...
+
+    def apply(self, logits: Tensor, at: Longs, slots: Longs, positions: Ints) -> None:
+        """Change rows `at` of float32 logits [rows, vocab] in place.
+
+        Row at[i] samples positions[i] of slots[i]; the rows of a slot stand together, in order.
+        """
+        ...
+
+
+class Adjuster:
+    """Every adjustment, and which slots use it."""
+
+    def __init__(self, tokens: Tensor) -> None:
+        """`tokens` are the tokens by slot, on the logits' device, kept up to date by their owner.
+        # [num_slots, positions]"""
+        num_slots = len(tokens)
+        self._steps: tuple[Adjustment, ...] = (
+            Penalties(tokens),
+            Biases(num_slots),
+            AllowedIds(num_slots),
+            BadWords(tokens),
+            NoRepeatedNgrams(tokens),
+        )
+        self._is_on: tuple[Bools, ...] = tuple(
+            np.zeros(num_slots, dtype=np.bool_) for _ in self._steps
+        )
+        self.slots: set[int] = set()  # that use any
+
+    def apply(self, new_rows: Iterable[RowState]) -> None:
+        """Slots begin an epoch."""
+        for row in new_rows:
+            if row.slot in self.slots:
+                self._forget(row.slot)
+            if row.adjustments is not None:
+                self._start(row, row.adjustments)
+
+    def _start(self, row: RowState, adjustments: Adjustments) -> None:
+        self.slots.add(row.slot)
+        for step, is_on in zip(self._steps, self._is_on, strict=True):
+            if step.uses(adjustments):
+                is_on[row.slot] = True
+                step.start(row, adjustments)
+
+    def _forget(self, slot: int) -> None:
+        self.slots.discard(slot)
+        for step, is_on in zip(self._steps, self._is_on, strict=True):
+            is_on[slot] = False
+            step.forget(slot)
+
+    def adjust(self, logits: Tensor, slots: Longs, positions: Ints) -> None:
+        """Change float32 logits [rows, vocab] in place; each row samples a position of a slot."""
+        if not self.slots:
+            return
+        for step, is_on in zip(self._steps, self._is_on, strict=True):
+            at = is_on[slots].nonzero()[0]
+            if len(at):
+                step.apply(logits, at, slots[at], positions[at])

@@ -1,0 +1,103 @@
+"""Penalties: repetition of prompt and output, frequency and presence of the output.
+
+How often each token stands in a slot's output is counted on the device. A count takes in what the
+slot's row of tokens has gained since, so it follows from that row alone: whatever was preempted,
+sampled ahead or taken over starts from the confirmed tokens and comes to the same.
+"""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..messages import Adjustments, Ints, Longs, RowState
+from .row_pool import RowPool
+from .slots import expand_rows
+
+
+class Penalties:
+    """The counts and penalties of the slots that have any."""
+
+    def __init__(self, tokens: Tensor) -> None:
+        """`tokens` are the tokens by slot.  # [num_slots, positions]"""
+        num_slots = len(tokens)
+        self._tokens = tokens
+        self._prompts = np.zeros(num_slots, dtype=np.int32)
+        self._counted = np.zeros(num_slots, dtype=np.int32)  # tokens taken in, the prompt's first
+        self._factors, self._each, self._once = np.zeros((3, num_slots), dtype=np.float32)
+        self._counts = RowPool(num_slots, torch.int32)  # of the tokens of the output
+        self._in_prompt = RowPool(num_slots, torch.bool)  # only where repetition counts
+
+    def uses(self, adjustments: Adjustments) -> bool:
+        return adjustments.has_penalties
+
+    def start(self, row: RowState, adjustments: Adjustments) -> None:
+        slot = row.slot  # it is counted when it is first sampled
+        self._prompts[slot] = row.num_prompt_tokens
+        self._factors[slot] = adjustments.repetition_penalty
+        self._each[slot] = adjustments.frequency_penalty
+        self._once[slot] = adjustments.presence_penalty
+
+    def forget(self, slot: int) -> None:
+        self._counts.drop(slot)
+        self._in_prompt.drop(slot)
+
+    def apply(self, logits: Tensor, at: Longs, slots: Longs, positions: Ints) -> None:
+        base = self._take_in(logits, slots, positions)
+        counts = self._counts.take(slots)  # [rows, vocab]
+        self._count(counts, np.arange(len(slots)), slots, base, positions)  # drafts before it
+        is_said = counts > 0
+        rows = torch.from_numpy(at).to(logits.device)
+        part = self._divided(logits[rows], is_said, slots)
+        part -= _column(self._each[slots], part) * counts
+        part -= _column(self._once[slots], part) * is_said
+        logits[rows] = part
+
+    def _divided(self, part: Tensor, is_said: Tensor, slots: Longs) -> Tensor:
+        """The repetition penalty, where there is one."""
+        has_factor = (self._factors[slots] != 1).nonzero()[0]
+        if not len(has_factor):
+            return part
+        some = torch.from_numpy(has_factor).to(part.device)
+        own = slots[has_factor]
+        is_known = is_said[some] | self._in_prompt.take(own)
+        factor, logits = _column(self._factors[own], part), part[some]
+        divided = torch.where(logits > 0, logits / factor, logits * factor)
+        part[some] = torch.where(is_known, divided, logits)
+        return part
+
+    def _take_in(self, logits: Tensor, slots: Longs, positions: Ints) -> Ints:
+        """Count every token before the first position that each slot samples; that, by row."""
+        is_first = np.ones(len(slots), dtype=np.bool_)
+        is_first[1:] = slots[1:] != slots[:-1]
+        own, base = slots[is_first], positions[is_first]
+        for slot in own[self._counts.places(own) < 0].tolist():
+            self._begin(slot, logits)
+        counted = self._counted[own]
+        assert (counted <= base).all(), "a token was counted that did not stay"
+        self._count(self._counts.table, self._counts.places(own), own, counted, base)
+        self._counted[own] = base
+        by_row: Ints = base[np.cumsum(is_first) - 1]
+        return by_row
+
+    def _begin(self, slot: int, logits: Tensor) -> None:
+        self._counts.start(slot, logits)
+        self._counted[slot] = self._prompts[slot]
+        if self._factors[slot] != 1:
+            prompt = self._tokens[slot, : int(self._prompts[slot])].long()
+            self._in_prompt.start(slot, logits)[prompt] = True
+
+    def _count(self, counts: Tensor, places: Longs, slots: Longs, starts: Ints, ends: Ints) -> None:
+        """Count the tokens of slots from `starts` to `ends` into these rows of `counts`."""
+        rows, positions = expand_rows(starts, ends - starts)
+        if not len(rows):
+            return
+        device = self._tokens.device
+        of_slots = torch.from_numpy(slots[rows]).to(device)
+        token_ids = self._tokens[of_slots, torch.from_numpy(positions).to(device)].long()
+        where = torch.from_numpy(places[rows]).to(device), token_ids
+        counts.index_put_(where, counts.new_ones(()), accumulate=True)
+
+
+def _column(values: NDArray[np.float32], part: Tensor) -> Tensor:
+    return torch.from_numpy(values).to(part.device).unsqueeze(1)
