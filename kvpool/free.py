@@ -2,7 +2,7 @@
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 
 class FreeBlocks:
@@ -112,57 +112,47 @@ class FreeBlocks:
 
 
 class DueBlocks:
-    """Released blocks that a step in flight still mentions, by the step that frees them.
+    """Released blocks that a step in flight still mentions, in a row for each step that frees some.
 
-    There are as many fences as steps in flight, so blocks are kept in a row for each: a sequence
-    of a hundred thousand tokens lets go of thousands of blocks in one turn.
+    There are as few rows as steps in flight, and a row comes and goes as a whole: a sequence of a
+    hundred thousand tokens lets go of thousands of blocks in one turn.
     """
 
     def __init__(self) -> None:
-        self._fence_of: dict[int, int] = {}
-        self._rows: dict[int, list[int]] = {}  # by fence, in the order of release, lazily purged
+        self._rows: dict[int, dict[int, None]] = {}  # by fence, in the order of release; none empty
 
     def __len__(self) -> int:
-        return len(self._fence_of)
+        return sum(map(len, self._rows.values()))
 
     def __contains__(self, block: int) -> bool:
-        return block in self._fence_of
+        return any(block in row for row in self._rows.values())
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._fence_of)
+        """In the order in which they come free."""
+        return itertools.chain.from_iterable(self._rows[fence] for fence in sorted(self._rows))
 
-    def add(self, block: int, fence: int) -> None:
-        self._fence_of[block] = fence
-        row = self._rows.get(fence)
-        if row is None:
-            self._rows[fence] = [block]
-        else:
-            row.append(block)
+    def add(self, blocks: Iterable[int], fence: int) -> None:
+        """These are free once step `fence` is done."""
+        row = dict.fromkeys(blocks)
+        if fence in self._rows:
+            self._rows[fence].update(row)
+        elif row:
+            self._rows[fence] = row
 
-    def take(self, block: int) -> None:
-        """A due block was found by its content and is in use again."""
-        del self._fence_of[block]
+    def take(self, block: int) -> int:
+        """A due block was found by its content and is in use again; returns its fence."""
+        fence = next(fence for fence, row in self._rows.items() if block in row)
+        row = self._rows[fence]
+        del row[block]
+        if not row:
+            del self._rows[fence]
+        return fence
 
     def pop_until(self, done: int) -> list[int]:
         """The blocks whose fence has passed, in the order of fence and release."""
-        freed: list[int] = []
-        fence_of = self._fence_of
-        for fence in sorted(self._rows):
-            if fence > done:
-                break
-            for block in self._rows.pop(fence):
-                if fence_of.get(block) == fence:  # not in use again, nor due later
-                    del fence_of[block]
-                    freed.append(block)
-        return freed
+        passed = sorted(fence for fence in self._rows if fence <= done)
+        return [block for fence in passed for block in self._rows.pop(fence)]
 
     @property
     def next_fence(self) -> int | None:
-        for fence in sorted(self._rows):
-            row = self._rows[fence]
-            alive = next((i for i, b in enumerate(row) if self._fence_of.get(b) == fence), None)
-            if alive is not None:
-                del row[:alive]
-                return fence
-            del self._rows[fence]
-        return None
+        return min(self._rows) if self._rows else None

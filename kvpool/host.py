@@ -74,8 +74,8 @@ class HostTier:
     def release(self, slot: int, fence: int) -> None:
         """The slot's image, if it has one, is let go of once step `fence` is done."""
         image = self._images.pop(slot, None)
-        for block in () if image is None else reversed(image.blocks):
-            self._due.add(block, fence)
+        if image is not None:
+            self._due.add(reversed(image.blocks), fence)
 
     def settle(self, done: int) -> None:
         """Steps up to `done` have copied what they copy."""

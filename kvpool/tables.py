@@ -10,7 +10,7 @@ class BlockTables:
         self.tables: list[list[int]] = [[] for _ in range(num_slots)]
         self.refs = [0] * num_blocks
         self.due = DueBlocks()
-        self._fences = [0] * num_blocks  # the last step known to mention the block
+        self._fences: dict[int, int] = {}  # of held blocks: the last step of who let go of them
 
     @property
     def referred(self) -> set[int]:
@@ -31,18 +31,23 @@ class BlockTables:
             return True
         if block not in self.due:
             return False
-        self.due.take(block)
+        self._fences[block] = self.due.take(block)
         return True
 
     def drop(self, table: list[int], kept: int, fence: int) -> None:
         """Let go of all but the first `kept` blocks, in reverse, so that of one prefix the tail
         is reused before the head."""
         refs, fences = self.refs, self._fences
+        alone: list[int] = []
         for block in reversed(table[kept:]):
-            fences[block] = max(fences[block], fence)
-            refs[block] -= 1
-            if refs[block] == 0:
-                self.due.add(block, fences[block])
+            count = refs[block] = refs[block] - 1
+            if count:
+                fences[block] = max(fences.get(block, 0), fence)
+            elif fences and (others := fences.pop(block, 0)) > fence:
+                self.due.add((block,), others)
+            else:
+                alone.append(block)
+        self.due.add(alone, fence)
         del table[kept:]
 
     def check(self, done: int) -> None:
@@ -53,4 +58,6 @@ class BlockTables:
             for block in table:
                 refs[block] += 1
         assert refs == self.refs, "reference counts differ from the block tables"
-        assert all(self._fences[block] > done for block in self.due), "a due block is free"
+        assert all(refs[block] for block in self._fences), "a fence of a block that nobody holds"
+        next_fence = self.due.next_fence
+        assert next_fence is None or next_fence > done, "a due block is free"

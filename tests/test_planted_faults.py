@@ -69,7 +69,7 @@ def blocks_are_published_before_a_step_writes_them(patch: pytest.MonkeyPatch) ->
 @fault
 def blocks_are_free_before_the_step_that_uses_them_is_done(patch: pytest.MonkeyPatch) -> None:
     add = DueBlocks.add
-    patch.setattr(DueBlocks, "add", lambda self, block, fence: add(self, block, fence - 1))
+    patch.setattr(DueBlocks, "add", lambda self, blocks, fence: add(self, blocks, fence - 1))
 
 
 @fault
