@@ -50,7 +50,12 @@ def build_pool(limits: BatchLimits, watermark: int) -> BlockPool:
         costs = SwapCosts(limits.block_copy_s, limits.token_s)
         host = HostTier(limits.num_host_blocks, limits.block_size, costs)
     return BlockPool(
-        limits.num_blocks, limits.block_size, limits.num_slots, watermark=watermark, host=host
+        limits.num_blocks,
+        limits.block_size,
+        limits.num_slots,
+        watermark=watermark,
+        host=host,
+        explains=limits.prefix_caching and limits.explains_prefixes,
     )
 
 

@@ -6,16 +6,16 @@ from ..messages import Ints, PinPrefix, PrefixAccount, PrefixEnd
 from .content import content_pieces
 from .free import FreeBlocks
 from .pins import Pins
-from .prefix import PrefixIndex
+from .prefix import PrefixIndex, Previous
 
 
 class BlockCache:
     """The prefix index with its pins, and the free blocks in the order of reuse."""
 
-    def __init__(self, num_blocks: int, block_size: int) -> None:
+    def __init__(self, num_blocks: int, block_size: int, *, explains: bool = True) -> None:
         self.free = FreeBlocks(num_blocks)
         self._block_size = block_size
-        self._index = PrefixIndex(num_blocks, block_size)
+        self._index = PrefixIndex(num_blocks, block_size, explains=explains)
         self._pins = Pins(self._index)
 
     def __len__(self) -> int:
@@ -38,24 +38,20 @@ class BlockCache:
                 self.free.unpin(self._pins.lose(evicted))
         return blocks
 
-    def give_back(self, blocks: Iterable[int]) -> None:
+    def give_back(self, blocks: list[int]) -> None:
         """Nobody refers to these any more; they keep what they hold."""
-        is_findable, free = self._index.is_findable, self.free
-        pins = self._pins if self._pins else None
-        for block in blocks:
-            if not is_findable(block):
-                free.add_blank(block)
-            elif pins is not None and pins.holds(block):
-                free.add_pinned(block)
-            else:
-                free.add_cached(block)
+        cached, blank = self._index.part(blocks)
+        self.free.add_blank(blank)
+        if self._pins:
+            self.free.add_pinned(block for block in cached if self._pins.holds(block))
+            cached = [block for block in cached if not self._pins.holds(block)]
+        self.free.add_cached(cached)
 
     # What is found
 
     def match(self, root: bytes, token_ids: Ints) -> list[int]:
         """Blocks that hold a beginning; the last token is always computed, and never part of it."""
-        most = self._most(token_ids) * self._block_size
-        return self._index.match(root, content_pieces(token_ids[:most], self._block_size))
+        return self._index.match(root, token_ids[: self._most(token_ids) * self._block_size])
 
     def account(self, root: bytes, token_ids: Ints, found: Sequence[int]) -> PrefixAccount:
         """Why no more than this was found."""
@@ -70,12 +66,12 @@ class BlockCache:
         return (len(token_ids) - 1) // self._block_size
 
     def publish(
-        self, step: int, blocks: Sequence[int], previous: Sequence[int | bytes], token_ids: Ints
+        self, step: int, rows: Iterable[tuple[Previous, list[int]]], token_ids: Ints
     ) -> None:
         """Make blocks findable; see PrefixIndex."""
-        self._index.publish(step, blocks, previous, token_ids)
+        published = self._index.publish(step, rows, token_ids)
         if self._pins:
-            self.free.pin(self._pins.find_more(blocks))
+            self.free.pin(self._pins.find_more(published))
 
     def commit(self, done: int) -> None:
         """Steps up to `done` have written their blocks."""
@@ -121,7 +117,7 @@ class BlockCache:
         """Assert that every free block is kept for what it holds."""
         free, index, pins = self.free, self._index, self._pins
         assert all(index.is_findable(block) for block in (*free.cached, *free.pinned))
-        assert not any(index.is_findable(block) for block in free.blank)
+        assert not any(map(index.is_held, free.blank)), "a blank block is known to hold something"
         assert all(map(pins.holds, free.pinned)), "a block is kept that nobody pins"
         assert not any(map(pins.holds, free.cached)), "a pinned block is not kept"
         pins.check()

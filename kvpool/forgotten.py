@@ -1,9 +1,14 @@
 """What was findable once: a bounded memory of forgotten content, and why it is gone."""
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from ..messages import PrefixEnd
 from .content import Before, Key
+from .runs import Place
+
+Find: TypeAlias = Callable[[Before | Place, bytes], Place | None]
+"""What is findable after something, and holds these tokens."""
 
 MAX_LIVES = 4  # ids of one content that are followed
 MAX_DEPTH = 1024  # blocks that are followed: it takes about a millisecond
@@ -39,27 +44,27 @@ class Forgotten:
         return None if life is None else life[1]
 
     def why_of_earlier_lives(
-        self,
-        root: bytes,
-        pieces: Sequence[bytes],
-        find: Callable[[Key], tuple[int, int] | None],
+        self, root: bytes, pieces: Sequence[bytes], find: Find
     ) -> PrefixEnd | None:
-        """The same of the last of `pieces`, from the root; `find` gives the block and the content
-        id of what is findable.
+        """The same of the last of `pieces`, from the root.
 
         Content that was forgotten and computed again has another id, and what once followed it is
         known by the old one: both are followed.
         """
-        befores: list[Before] = [root]
+        befores: list[Before | Place] = [root]
         why: PrefixEnd | None = None
         for piece in pieces:
-            keys: list[Key] = [(before, piece) for before in befores]
+            keys: list[Key] = [(_content(before), piece) for before in befores]
             lives = [life for life in map(self._life, keys) if life is not None]
             why = lives[0][1] if lives else None
-            found = [place[1] for place in map(find, keys) if place is not None]
-            contents = [*found, *(content for content, _ in lives)]
-            befores = [*contents[:MAX_LIVES]]
+            found = [place for before in befores if (place := find(before, piece)) is not None]
+            contents: list[Before | Place] = [*found, *(content for content, _ in lives)]
+            befores = contents[:MAX_LIVES]
         return why
 
     def _life(self, key: Key) -> tuple[int, PrefixEnd] | None:
         return self._recent.get(key) or self._older.get(key)
+
+
+def _content(before: Before | Place) -> Before:
+    return before.content if isinstance(before, Place) else before

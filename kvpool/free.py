@@ -31,14 +31,14 @@ class FreeBlocks:
             return "cached"
         return "pinned" if block in self._pinned else "blank"
 
-    def add_blank(self, block: int) -> None:
-        self._blank.append(block)
+    def add_blank(self, blocks: Iterable[int]) -> None:
+        self._blank += blocks
 
-    def add_cached(self, block: int) -> None:
-        self._cached[block] = self.now_ns
+    def add_cached(self, blocks: Iterable[int]) -> None:
+        self._cached.update(dict.fromkeys(blocks, self.now_ns))
 
-    def add_pinned(self, block: int) -> None:
-        self._pinned[block] = None
+    def add_pinned(self, blocks: Iterable[int]) -> None:
+        self._pinned.update(dict.fromkeys(blocks))
 
     def pop_blank(self, most: int) -> list[int]:
         """Up to `most` blank blocks, which are to be reused first."""
@@ -84,14 +84,14 @@ class FreeBlocks:
         for block in reversed(blocks):
             if block in self._cached:
                 del self._cached[block]
-                self.add_pinned(block)
+                self.add_pinned((block,))
 
     def unpin(self, blocks: Sequence[int]) -> None:
         """Those of these that were kept are cached like any other, as if used just now."""
         for block in blocks:
             if block in self._pinned:
                 del self._pinned[block]
-                self.add_cached(block)
+                self.add_cached((block,))
 
     def unused_since(self, time_ns: int) -> list[int]:
         """Cached blocks that nobody has used since then or longer, the oldest first."""

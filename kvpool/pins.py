@@ -97,20 +97,21 @@ class Pins:
 
     def _advance(self, pin: int) -> list[int]:
         """Go on from what the pin waits for, as far as it is there."""
-        prefix = self._prefixes[pin]
-        first = len(prefix.blocks)
+        prefix, index = self._prefixes[pin], self._index
+        blocks, pieces = prefix.blocks, prefix.pieces
+        first = len(blocks)
         while prefix.awaits is not None:
-            found = self._index.find(prefix.awaits)
-            if found is None:
+            previous = blocks[-1] if blocks else prefix.root
+            block = index.find_after(previous, pieces[len(blocks)])
+            if block is None:
                 self._waiting.setdefault(prefix.awaits, set()).add(pin)
                 break
-            block, content = found
             self._holders.setdefault(block, set()).add(pin)
-            prefix.blocks.append(block)
+            blocks.append(block)
             prefix.keys.append(prefix.awaits)
-            is_whole = len(prefix.blocks) == len(prefix.pieces)
-            prefix.awaits = None if is_whole else (content, prefix.pieces[len(prefix.blocks)])
-        return prefix.blocks[first:]
+            is_whole = len(blocks) == len(pieces)
+            prefix.awaits = None if is_whole else (index.content(block), pieces[len(blocks)])
+        return blocks[first:]
 
     def _cut(self, pin: int, block: int) -> list[int]:
         """The pin waits for what this block held."""

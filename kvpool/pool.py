@@ -45,7 +45,8 @@ class BlockPool:
 
     `num_blocks` blocks of `block_size` positions; one block table per slot. `watermark` blocks
     stay free when a sequence is admitted beside others. With a `host` tier, what victims lose is
-    saved there where that pays.
+    saved there where that pays. Without `explains` nobody may ask for the account of a prefix,
+    and nothing is kept for one.
     """
 
     def __init__(
@@ -56,12 +57,13 @@ class BlockPool:
         *,
         watermark: int = 0,
         host: HostTier | None = None,
+        explains: bool = True,
     ) -> None:
         self.num_blocks = num_blocks
         self.block_size = block_size
         self._watermark = watermark
         self._done = 0
-        self._cache = BlockCache(num_blocks, block_size)
+        self._cache = BlockCache(num_blocks, block_size, explains=explains)
         self._free = self._cache.free
         self._holders = BlockTables(num_blocks, num_slots)
         self._tables, self._refs = self._holders.tables, self._holders.refs
@@ -214,13 +216,13 @@ class BlockPool:
 
     def _publish(self, full: FullBlocks) -> None:
         tables, roots = self._tables, self._roots
-        blocks: list[int] = []
-        previous: list[int | bytes] = []
-        for slot, index in zip(full.slots.tolist(), full.indices.tolist(), strict=True):
+        rows: list[tuple[int | bytes, list[int]]] = []
+        columns = (full.slots.tolist(), full.firsts.tolist(), full.counts.tolist())
+        for slot, first, count in zip(*columns, strict=True):
             table = tables[slot]
-            blocks.append(table[index])
-            previous.append(table[index - 1] if index else roots[slot])
-        self._cache.publish(full.step, blocks, previous, full.token_ids)
+            previous = table[first - 1] if first else roots[slot]
+            rows.append((previous, table[first : first + count]))
+        self._cache.publish(full.step, rows, full.token_ids)
 
     def release(self, ask: ReleaseBlocks) -> BlocksSettled:
         """Let go of everything these slots hold, as soon as no step mentions it."""

@@ -1,73 +1,80 @@
 """The prefix index: which block holds the KV of which tokens after which prefix.
 
-A tree whose nodes are contents. Every distinct published content gets an id that is never reused,
-and is found by the content before it and its own tokens. What is compared are the tokens
-themselves, so no crafted or unlucky hash ever joins two prompts, and nothing is hashed but by the
-dictionary (with the interpreter's own random key).
+A tree of runs: what is published together, block after block, is one run, found by the content
+before it and its first block's tokens. Every distinct published content has an id that is never
+reused. What is compared are the tokens themselves, so no crafted or unlucky hash ever joins two
+prompts. A long prompt takes as few steps to find or to publish as it has runs, not blocks.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from ..messages import Ints, PrefixEnd
-from .content import Before, Key, content_pieces, token_bytes
-from .continuations import Continuations
-from .forgotten import Forgotten
+from .content import TOKEN_BYTES, Before, Key, token_bytes
+from .history import PrefixHistory
+from .runs import GONE, Place, Run
 
-MAX_FORGOTTEN = 2**15  # contents that are remembered at least, which takes about 10 MB
+MAX_RUN_BYTES = 2**16  # of tokens; then a run grows no further
 
-Published: TypeAlias = tuple[int, list[int], int]  # (step, blocks, content id of the first)
+Previous: TypeAlias = int | bytes
+"""What a block follows: the block before it, or the root of a first one."""
+
+Stretch: TypeAlias = tuple[Run, int, int]  # (run, first place, contents)
 
 
 class PrefixIndex:
     """Finds published blocks by their tokens and everything before them.
 
-    Two blocks that hold the same content share its id, and only the first of them is found.
+    Two blocks that hold the same content share its id, and only the first of them is found; the
+    other is its twin. Without `explains` it keeps nothing of what was findable once.
     """
 
-    def __init__(self, num_blocks: int, block_size: int) -> None:
+    def __init__(self, num_blocks: int, block_size: int, *, explains: bool = True) -> None:
         self._block_size = block_size
-        self._block_of: dict[Key, int] = {}
-        self._key: list[Key | None] = [None] * num_blocks
-        self._content: list[int | None] = [None] * num_blocks
-        self._last_content = 0
-        self._continuations = Continuations(num_blocks, block_size)
-        self._forgotten = Forgotten(min(num_blocks, MAX_FORGOTTEN))
-        self._uncommitted: deque[Published] = deque()
+        self._width = block_size * TOKEN_BYTES
+        self._runs: dict[Key, Run] = {}
+        self._num_runs = 0  # since the start
+        self._run: list[Run | None] = [None] * num_blocks  # of what the block holds, twins too
+        self._place = [0] * num_blocks
+        self._is_findable = bytearray(num_blocks)
+        self._history = PrefixHistory(num_blocks, block_size) if explains else None
+        self._uncommitted: deque[tuple[int, list[Stretch]]] = deque()  # by step
 
     def __len__(self) -> int:
-        return len(self._block_of)
+        return self._is_findable.count(1)
+
+    # What is found
 
     def is_findable(self, block: int) -> bool:
-        return self._key[block] is not None
+        return bool(self._is_findable[block])
+
+    def is_held(self, block: int) -> bool:
+        """Whether the block is known to hold published content, as the one found or as a twin."""
+        return self._run[block] is not None
 
     def key(self, block: int) -> Key | None:
-        """What the block is found by, if it can be found."""
-        return self._key[block]
+        """What the block is known by, if it can be found."""
+        run = self._run[block]
+        return run.key(self._place[block]) if run and self._is_findable[block] else None
 
-    def find(self, key: Key) -> tuple[int, int] | None:
-        """The block that is found by this, and its content id."""
-        block = self._block_of.get(key)
-        if block is None:
-            return None
-        content = self._content[block]
-        assert content is not None
-        return block, content
+    def find_after(self, previous: Previous, piece: bytes) -> int | None:
+        """The block that holds this piece after a findable block, or after a root."""
+        after = self._after(previous)
+        place = None if after is None else self._find(after, piece)
+        return None if place is None else place.run.blocks[place.offset]
 
-    def match(self, root: bytes, pieces: Iterable[bytes]) -> list[int]:
-        """The longest run of published blocks that hold these tokens from position 0."""
+    def content(self, block: int) -> int:
+        """The id of what a findable block holds."""
+        run = self._run[block]
+        assert run is not None
+        return run.first + self._place[block]
+
+    def match(self, root: bytes, token_ids: Ints) -> list[int]:
+        """The longest row of published blocks that hold these tokens from position 0."""
         found: list[int] = []
-        block_of, contents = self._block_of, self._content
-        before: Before = root
-        for piece in pieces:
-            block = block_of.get((before, piece))
-            if block is None:
-                break
-            found.append(block)
-            content = contents[block]
-            assert content is not None
-            before = content
+        for run, place, count in self._walk(root, token_bytes(token_ids)):
+            found += run.blocks[place : place + count]
         return found
 
     def why_ended(
@@ -75,78 +82,116 @@ class PrefixIndex:
     ) -> tuple[PrefixEnd, int | None]:
         """Why a match found only these blocks of `token_ids`, and not the full one that follows;
         where that is new, also how many tokens the closest known continuation begins with alike."""
-        before, size = self._content[found[-1]] if found else root, self._block_size
-        assert before is not None
-        missing = token_ids[len(found) * size : (len(found) + 1) * size]
-        why = self._forgotten.why((before, token_bytes(missing)))
-        if why is None and self._forgotten.follows(len(found)):
-            pieces = content_pieces(token_ids[: (len(found) + 1) * size], size)
-            why = self._forgotten.why_of_earlier_lives(root, pieces, self.find)
-        if why is not None:
-            return why, None
-        return PrefixEnd.NEW, self._continuations.most_in_common(before, missing)
+        assert self._history is not None, "nothing is kept to explain it from"
+        before = self.content(found[-1]) if found else root
+        return self._history.why_ended(root, before, token_ids, len(found), self._find)
+
+    def _after(self, previous: Previous) -> Before | Place | None:
+        """None where the content of the block before has been forgotten."""
+        if isinstance(previous, bytes):
+            return previous
+        run = self._run[previous]
+        return None if run is None else Place(run, self._place[previous])
+
+    def _find(self, after: Before | Place, piece: bytes) -> Place | None:
+        """The content that holds this piece after something."""
+        for run, place, _ in self._walk(after, piece):
+            return Place(run, place)
+        return None
+
+    def _walk(self, after: Before | Place, tokens: bytes) -> Iterator[Stretch]:
+        """Where these tokens are published after something, as far as they are."""
+        at, width = 0, self._width
+        if isinstance(after, Place):
+            run, place = after
+            count = run.alike(place + 1, tokens)
+            if count:
+                yield run, place + 1, count
+                at = count * width
+            before: Before = after.content + count
+        else:
+            before = after
+        while at < len(tokens):
+            child = self._runs.get((before, tokens[at : at + width]))
+            if child is None:
+                return
+            count = child.alike(0, tokens, at)
+            yield child, 0, count
+            at += count * width
+            before = child.first + count - 1
+
+    # What becomes findable
 
     def publish(
-        self,
-        step: int,
-        blocks: Sequence[int],
-        previous: Sequence[int | bytes],
-        token_ids: Ints,
-    ) -> None:
-        """Make blocks findable, which completing `step` commits. Parallel columns, a block after
-        those before it; `previous` are the blocks that precede, or the root before a first one,
-        `token_ids` [blocks * block_size] what they hold.
+        self, step: int, rows: Iterable[tuple[Previous, list[int]]], token_ids: Ints
+    ) -> list[int]:
+        """Make blocks findable, which completing `step` commits; returns them. Each row is what
+        precedes it and blocks that follow one another; `token_ids` [blocks * block_size] is what
+        all of them hold.
 
         Nothing happens where the content before has been forgotten: it could never be reached.
         """
-        block_of, keys, contents = self._block_of, self._key, self._content
-        self._continuations.hold(blocks, token_ids)
-        pieces = content_pieces(token_ids, self._block_size)
-        first = content = self._last_content + 1
-        found: list[int] = []
-        befores: list[Before] = []
-        for block, preceding, piece in zip(blocks, previous, pieces, strict=True):
-            before = contents[preceding] if isinstance(preceding, int) else preceding
-            if before is None:
-                continue
-            key = (before, piece)
-            twin = block_of.get(key)
-            if twin is not None:
-                contents[block] = contents[twin]
-                continue
-            block_of[key], keys[block], contents[block] = block, key, content
-            found.append(block)
-            befores.append(before)
-            content += 1
-        if found:
-            self._continuations.add(found, befores)
-            self._last_content = content - 1
-            self._uncommitted.append((step, found, first))
+        tokens, at, width = token_bytes(token_ids), 0, self._width
+        stretches: list[Stretch] = []
+        published: list[int] = []
+        for previous, blocks in rows:
+            end = at + len(blocks) * width
+            stretch = self._publish(previous, blocks, tokens[at:end])
+            if stretch is not None:
+                stretches.append(stretch)
+                published += stretch[0].blocks[stretch[1] :]
+            at = end
+        if stretches:
+            self._uncommitted.append((step, stretches))
+            if self._history is not None:
+                self._history.add(stretches)
+        return published
 
-    def forget(self, blocks: Sequence[int], why: PrefixEnd = PrefixEnd.EVICTED) -> None:
-        """These blocks are about to hold something else, or are not to be found any more."""
-        block_of, keys, contents = self._block_of, self._key, self._content
+    def _publish(self, previous: Previous, blocks: list[int], tokens: bytes) -> Stretch | None:
+        if isinstance(previous, int):
+            run = self._run[previous]
+            if run is not None and self._may_grow(run, self._place[previous], tokens):
+                return self._grow(run, blocks, tokens)
+        after = self._after(previous)
+        if after is None:
+            return None
+        num_twins = 0
+        for run, place, count in self._walk(after, tokens):
+            self._mark(blocks[num_twins : num_twins + count], run, place)
+            num_twins += count
+            after = Place(run, place + count - 1)
+        if num_twins == len(blocks):
+            return None
+        before = after.content if isinstance(after, Place) else after
+        self._num_runs += 1
+        run = Run(self._num_runs, before, b"", [], self._block_size)
+        tokens = tokens[num_twins * self._width :]
+        self._runs[before, tokens[: self._width]] = run
+        return self._grow(run, blocks[num_twins:], tokens)
+
+    def _may_grow(self, run: Run, place: int, tokens: bytes) -> bool:
+        """Whether what follows that place is new and the run's next contents."""
+        return (
+            run.is_whole
+            and place == len(run.blocks) - 1
+            and len(run.tokens) < MAX_RUN_BYTES
+            and (run.first + place, tokens[: self._width]) not in self._runs
+        )
+
+    def _grow(self, run: Run, blocks: list[int], tokens: bytes) -> Stretch:
+        place, is_findable = len(run.blocks), self._is_findable
+        run.grow(tokens, blocks)
+        self._mark(blocks, run, place)
         for block in blocks:
-            key, content = keys[block], contents[block]
-            if key is not None:
-                assert content is not None
-                del block_of[key]
-                keys[block] = None
-                self._forgotten.add(key, content, why)
-            contents[block] = None
-        self._continuations.remove(blocks)
+            is_findable[block] = True
+        return run, place, len(blocks)
 
-    def forget_all(self) -> None:
-        """Forget every published block, in one go; of very many only the last are remembered."""
-        for key, block in list(self._block_of.items())[-self._forgotten.most :]:
-            content = self._content[block]
-            assert content is not None
-            self._forgotten.add(key, content, PrefixEnd.RESET)
-        self._block_of.clear()
-        self._key = [None] * len(self._key)
-        self._content = [None] * len(self._content)  # those of twins, too
-        self._continuations.clear()
-        self._uncommitted.clear()
+    def _mark(self, blocks: Sequence[int], run: Run, place: int) -> None:
+        """These blocks hold the run's contents from `place` on."""
+        runs, places = self._run, self._place
+        for index, block in enumerate(blocks, place):
+            runs[block] = run
+            places[block] = index
 
     def commit(self, done: int) -> None:
         """Steps up to `done` have written their blocks."""
@@ -154,25 +199,83 @@ class PrefixIndex:
         while uncommitted and uncommitted[0][0] <= done:
             uncommitted.popleft()
 
+    # What is not found any more
+
+    def part(self, blocks: list[int]) -> tuple[list[int], list[int]]:
+        """Nobody refers to these any more: those that can be found, and those that cannot, which
+        are blank from here on."""
+        is_findable, runs = self._is_findable, self._run
+        findable = [block for block in blocks if is_findable[block]]
+        if len(findable) == len(blocks):
+            return findable, []
+        blank = [block for block in blocks if not is_findable[block]]
+        for block in blank:
+            runs[block] = None
+        return findable, blank
+
+    def forget(self, blocks: Sequence[int], why: PrefixEnd = PrefixEnd.EVICTED) -> None:
+        """These blocks are about to hold something else, or are not to be found any more."""
+        runs, places, is_findable = self._run, self._place, self._is_findable
+        history = self._history
+        for block in blocks:
+            run, place = runs[block], places[block]
+            runs[block] = None
+            if run is None or not is_findable[block]:
+                continue
+            is_findable[block] = False
+            if history is not None:
+                history.remember(run.key(place), run.first + place, why)
+            if place == 0:
+                del self._runs[run.key(0)]
+            run.lose(place)
+        if history is not None:
+            history.remove(blocks)
+
+    def forget_all(self) -> None:
+        """Forget every published block, in one go; of very many only the last are remembered."""
+        if self._history is not None:
+            self._history.reset(self._known())
+        num_blocks = len(self._run)
+        self._runs.clear()
+        self._run = [None] * num_blocks
+        self._is_findable = bytearray(num_blocks)
+        self._uncommitted.clear()
+
+    def _known(self) -> Iterator[tuple[Key, int]]:
+        """Keys and ids of what can be found, the last ones first."""
+        for run in reversed(self._runs.values()):
+            for place in range(len(run.blocks) - 1, -1, -1):
+                if run.blocks[place] != GONE:
+                    yield run.key(place), run.first + place
+
     def forget_uncommitted(self) -> list[int]:
         """The steps that were to write these blocks failed: forget and return them."""
         blocks = [
             block
-            for _, published, first in self._uncommitted
-            for content, block in enumerate(published, first)
-            if self._is(block, content)
+            for _, stretches in self._uncommitted
+            for run, place, count in stretches
+            for block in run.blocks[place : place + count]
+            if block != GONE
         ]
         self._uncommitted.clear()
         self.forget(blocks, PrefixEnd.FAILED)
         return blocks
 
-    def _is(self, block: int, content: int) -> bool:
-        return self._key[block] is not None and self._content[block] == content
+    # Invariants
 
     def check(self) -> None:
-        """Assert that keys and blocks name each other."""
-        for key, block in self._block_of.items():
-            assert self._key[block] == key
-            assert self._content[block] is not None
-            assert self._continuations.follows(block, key[0])
-        assert sum(key is not None for key in self._key) == len(self._block_of)
+        """Assert that runs and blocks name each other."""
+        for key, run in self._runs.items():
+            assert run.blocks[0] != GONE, "a run is found whose first content is lost"
+            assert run.key(0) == key
+        for block, held in enumerate(self._run):
+            if held is None:
+                assert not self._is_findable[block]
+                continue
+            place = self._place[block]
+            is_found = place < len(held.blocks) and held.blocks[place] == block
+            assert is_found == self.is_findable(block), "a run knows other blocks"
+            for index, other in enumerate(held.blocks):
+                assert other == GONE or (self._run[other], self._place[other]) == (held, index)
+        if self._history is not None:
+            self._history.check(self.key, len(self._run))

@@ -45,12 +45,14 @@ class PrefixAccount:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FullBlocks:
-    """Blocks whose tokens are confirmed and whose writer is posted, in parallel columns."""
+    """Blocks whose tokens are confirmed and whose writer is posted: a row of them for each slot,
+    in parallel columns."""
 
     step: int  # the step whose completion commits them
     slots: Longs
-    indices: Ints  # places in the slot's block table
-    token_ids: Ints  # [blocks * block_size] what each of them holds
+    firsts: Ints  # the place of each row's first block in the slot's block table
+    counts: Ints  # blocks of each row
+    token_ids: Ints  # [blocks * block_size] what all of them hold
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -170,7 +170,7 @@ SAMPLES: list[Message] = [
     SequenceAdmitted(
         Grant.FULL, 16, 2, INTS, LONGS, INTS, INTS, 9, 7, PrefixAccount(PrefixEnd.EVICTED), COPIES
     ),
-    PublishBlocks(2, 1, FullBlocks(2, LONGS, INTS, INTS)),
+    PublishBlocks(2, 1, FullBlocks(2, LONGS, INTS, INTS, INTS)),
     ReleaseBlocks(2, 1, LONGS, LONGS),
     BlocksSettled(9, 3),
     UnpublishBlocks(2, 1),

@@ -77,8 +77,9 @@ class PoolUser:
                 self.done,
                 FullBlocks(
                     step,
-                    frozen_longs([slot] * num_blocks),
-                    frozen_ints(range(first, first + num_blocks)),
+                    frozen_longs([slot]),
+                    frozen_ints([first]),
+                    frozen_ints([num_blocks]),
                     frozen_ints(tokens[first * SIZE :][: num_blocks * SIZE]),
                 ),
             )
@@ -242,7 +243,7 @@ def test_a_slots_next_owner_does_not_publish_after_a_forgotten_beginning() -> No
     user.admit(0, tokens(0, 12))
     user.pool.reset_cache()
     piece = frozen_ints(tokens(4, 4))
-    full = FullBlocks(0, frozen_longs([0]), frozen_ints([1]), piece)
+    full = FullBlocks(0, frozen_longs([0]), frozen_ints([1]), frozen_ints([1]), piece)
     later_only = PublishBlocks(0, 0, full)
 
     user.pool.publish(later_only)

@@ -9,7 +9,7 @@ from stepahead import ConfigError, Engine, EngineConfig, EngineDead, RequestReje
 from stepahead.actors.recording import read_recording, replay
 from stepahead.actors.virtual_time import run_virtual
 from stepahead.kvpool import prefix_root
-from stepahead.kvpool.content import Key
+from stepahead.kvpool.prefix import Previous
 from stepahead.messages import (
     ForgetUnused,
     FullBlocks,
@@ -73,16 +73,17 @@ def test_only_pins_that_wait_for_it_look_at_what_is_published() -> None:
     for number in range(100):
         pin(user, tokens(1000 * number, 8), number=number)
     user.admit(0, tokens(0, 8))
-    index, looked = user.pool._cache._index, list[Key]()
-    find = index.find
+    index, looked = user.pool._cache._index, list[bytes]()
+    find_after = index.find_after
 
-    def watched(key: Key) -> tuple[int, int] | None:
-        looked.append(key)
-        return find(key)
+    def watched(previous: Previous, piece: bytes) -> int | None:
+        looked.append(piece)
+        return find_after(previous, piece)
 
-    index.find = watched  # type: ignore[method-assign]  # it watches, and passes on
+    index.find_after = watched  # type: ignore[method-assign]  # it watches, and passes on
 
-    full = FullBlocks(0, frozen_longs([0, 0]), frozen_ints([0, 1]), frozen_ints(tokens(0, 8)))
+    columns = (frozen_longs([0]), frozen_ints([0]), frozen_ints([2]))
+    full = FullBlocks(0, *columns, frozen_ints(tokens(0, 8)))
     user.pool.publish(PublishBlocks(0, 0, full))
 
     assert len(looked) == 2

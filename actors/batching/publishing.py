@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ...messages import FullBlocks, Ints, Longs, seal
+from ...messages import FullBlocks, Ints, Longs, frozen_ints, seal
 from .block_client import BlockClient
 from .ledger import Ledger
 
@@ -25,6 +25,8 @@ class Publisher:
         """What has become full in these slots and is to be published, which completing `step`
         commits; `reach` is how far tokens are confirmed and their KV is written by posted steps.
         """
+        if len(slots) == 1:
+            return self._take_row(slots, int(reach[0]), step)
         ledger = self._ledger
         filled: Ints = reach // self._block_size
         first = ledger.published[slots]
@@ -34,12 +36,23 @@ class Publisher:
         if len(behind) < len(slots):
             slots, first, filled = slots[behind], first[behind], filled[behind]
         ledger.published[slots] = filled
-        indices = first
         counts = filled - first
+        rows, indices = slots, first
         if np.count_nonzero(counts > 1):
             ends = counts.cumsum(dtype=np.int32)
             indices = np.arange(ends[-1], dtype=np.int32)
             indices += (first - (ends - counts)).repeat(counts)
-            slots = slots.repeat(counts)
-        token_ids = seal(ledger.blocks[slots, indices]).reshape(-1)
-        return FullBlocks(step, seal(slots), seal(indices), token_ids)
+            rows = slots.repeat(counts)
+        token_ids = seal(ledger.blocks[rows, indices]).reshape(-1)
+        return FullBlocks(step, seal(slots), seal(first), seal(counts), token_ids)
+
+    def _take_row(self, slots: Longs, reach: int, step: int) -> FullBlocks | None:
+        """The same of one slot, without gathering."""
+        ledger, size, slot = self._ledger, self._block_size, int(slots[0])
+        first, filled = int(ledger.published[slot]), reach // self._block_size
+        if filled <= first:
+            return None
+        ledger.published[slot] = filled
+        token_ids = ledger.tokens[slot, first * size : filled * size].copy()
+        firsts, counts = frozen_ints((first,)), frozen_ints((filled - first,))
+        return FullBlocks(step, seal(slots), firsts, counts, seal(token_ids))
