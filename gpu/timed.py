@@ -5,7 +5,7 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from ..messages import StepDone, StepPlan, seal
+from ..messages import NO_INTS, Ints, StepDone, StepPlan, seal
 from .device import DeviceFacts, StepAddress
 
 CallAt: TypeAlias = Callable[[float, Callable[[], None]], object]  # (seconds on the clock)
@@ -45,12 +45,14 @@ class TimedDevice:
         self._step_seconds = step_seconds
         self._host_s = host_s
         self._host_free = 0.0  # when the host has handed over all it planned
+        self._all_zeros = NO_INTS
         self._free = 0.0  # when the device has done all it was handed
 
     def launch(self, plan: StepPlan, done: StepAddress) -> None:
         """Take a step; its result is posted when its time has passed."""
         num_tokens = plan.num_tokens
-        seconds = self._step_seconds.seconds(num_tokens, int(plan.starts.sum()) + num_tokens)
+        num_kv_tokens = int(np.add.reduce(plan.starts)) + num_tokens
+        seconds = self._step_seconds.seconds(num_tokens, num_kv_tokens)
         if plan.copies is not None:
             seconds += len(plan.copies) * self.facts.host.block_copy_s
             self.moved_blocks += len(plan.copies)
@@ -59,9 +61,14 @@ class TimedDevice:
         self.busy_s += seconds
         self.steps += 1
         self.computed_tokens += num_tokens
-        token_ids = np.zeros(int(np.count_nonzero(plan.samples)), dtype=np.int32)
-        seal(token_ids)
-        self._call_at(self._free, lambda: done(StepDone(plan.step, token_ids)))
+        result = StepDone(plan.step, self._zeros(int(np.count_nonzero(plan.samples))))
+        self._call_at(self._free, lambda: done(result))
+
+    def _zeros(self, count: int) -> Ints:
+        """Part of one array that nobody ever writes."""
+        if count > len(self._all_zeros):
+            self._all_zeros = seal(np.zeros(2 * count, dtype=np.int32))
+        return self._all_zeros[:count]
 
     def close(self) -> None:
         """There is nothing to let go of."""

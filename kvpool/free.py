@@ -35,7 +35,9 @@ class FreeBlocks:
         self._blank += blocks
 
     def add_cached(self, blocks: Iterable[int]) -> None:
-        self._cached.update(dict.fromkeys(blocks, self.now_ns))
+        cached, now_ns = self._cached, self.now_ns
+        for block in blocks:  # `update` of an OrderedDict takes twice as long
+            cached[block] = now_ns
 
     def add_pinned(self, blocks: Iterable[int]) -> None:
         self._pinned.update(dict.fromkeys(blocks))
@@ -51,9 +53,10 @@ class FreeBlocks:
 
     def pop_cached(self, count: int) -> list[int]:
         """The cached blocks to reuse next, pinned ones last. Raises KeyError if there are fewer."""
-        num_others = min(count, len(self._cached))
-        blocks = [self._cached.popitem(last=False)[0] for _ in range(num_others)]
-        blocks += [self._pinned.popitem(last=False)[0] for _ in range(count - num_others)]
+        blocks = list(itertools.islice(self._cached, count))
+        for block in blocks:  # `popitem` takes twice as long
+            del self._cached[block]
+        blocks += [self._pinned.popitem(last=False)[0] for _ in range(count - len(blocks))]
         return blocks
 
     def take(self, block: int) -> None:

@@ -373,6 +373,8 @@ class BlockPool:
 
     def _left_after(self, found: Sequence[int]) -> tuple[int, int]:
         """Free and due blocks that remain once the found ones are in use."""
+        if not found:
+            return self.num_free, self.num_due
         due = sum(block in self._due for block in found)
         unheld = sum(self._refs[block] == 0 for block in found)
         return self.num_free - (unheld - due), self.num_due - due

@@ -216,18 +216,22 @@ class PrefixIndex:
     def forget(self, blocks: Sequence[int], why: PrefixEnd = PrefixEnd.EVICTED) -> None:
         """These blocks are about to hold something else, or are not to be found any more."""
         runs, places, is_findable = self._run, self._place, self._is_findable
-        history = self._history
+        history, cut = self._history, list[Run]()
         for block in blocks:
             run, place = runs[block], places[block]
             runs[block] = None
             if run is None or not is_findable[block]:
                 continue
             is_findable[block] = False
+            run.blocks[place] = GONE
             if history is not None:
                 history.remember(run.key(place), run.first + place, why)
             if place == 0:
                 del self._runs[run.key(0)]
-            run.lose(place)
+            if not cut or run is not cut[-1]:
+                cut.append(run)
+        for run in cut:
+            run.cut()
         if history is not None:
             history.remove(blocks)
 

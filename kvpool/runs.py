@@ -41,11 +41,10 @@ class Run:
         self.tokens += tokens
         self.blocks += blocks
 
-    def lose(self, place: int) -> None:
-        """A content cannot be found any more; the tokens of a lost end are let go of by halves."""
-        blocks = self.blocks
-        blocks[place] = GONE
+    def cut(self) -> None:
+        """Contents were lost; the tokens of a lost end are let go of by halves."""
         self.is_whole = False
+        blocks = self.blocks
         while blocks and blocks[-1] == GONE:
             blocks.pop()
         length = len(blocks) * self._width

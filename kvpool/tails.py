@@ -2,6 +2,7 @@
 
 from ..messages import (
     NO_INTS,
+    NO_LONGS,
     AdmitSequence,
     Copies,
     Ints,
@@ -39,6 +40,8 @@ class Tails:
 
     def columns(self) -> tuple[Longs, Ints, Ints]:
         """Who gave way, what each keeps, and what of each is saved."""
+        if not self.kept:
+            return NO_LONGS, NO_INTS, NO_INTS
         saved = (self._saved.get(slot, 0) for slot in self.kept)
         return frozen_longs(self.kept), frozen_ints(self.kept.values()), frozen_ints(saved)
 

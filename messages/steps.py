@@ -105,7 +105,7 @@ class StepPlan:
     @property
     def num_tokens(self) -> int:
         """Token positions that this step computes."""
-        return int(self.lengths.sum())
+        return int(np.add.reduce(self.lengths))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,8 +12,8 @@ from ...messages import (
     Ints,
     Longs,
     SequenceAdmitted,
-    frozen_ints,
     frozen_longs,
+    seal,
 )
 from .draft import Rows, StepDraft
 from .giving_way import GivingWay
@@ -115,8 +115,8 @@ class Admission:
     def _first_row(self, slot: int, num_confirmed: int, cached_tokens: int, chunk: int) -> Rows:
         end = min(cached_tokens + chunk, num_confirmed)
         epoch = int(self._ledger.epoch[slot])
-        columns = (epoch, cached_tokens, end, num_confirmed)
-        return Rows(frozen_longs((slot,)), *(frozen_ints((value,)) for value in columns))
+        columns = np.array([[epoch], [cached_tokens], [end], [num_confirmed]], dtype=np.int32)
+        return Rows(frozen_longs((slot,)), *seal(columns))
 
     def may_resume(self, draft: StepDraft, sequence: Sequence) -> bool:
         """Rule 14: after some preemptions only where its worst case fits beside those of everyone
@@ -182,8 +182,9 @@ class Admission:
         if draft.promised is None:
             slots = self._roster.running.slots
             lacking = self._ledger.confirmed[slots] - self._ledger.covered[slots]
+            lacking = lacking[lacking > 0]
             size = self._limits.block_size
-            draft.promised = int(((lacking + (size - 1)) // size).clip(min=0).sum())
+            draft.promised = sum(-(-tokens // size) for tokens in lacking.tolist())
         return draft.promised
 
     def _note_first_admission(

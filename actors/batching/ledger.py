@@ -62,6 +62,11 @@ class Ledger:
         """[5, rows] scheduled, confirmed, covered, end and epoch of these slots."""
         return seal(self._planned.take(slots, axis=1))
 
+    @property
+    def num_taken(self) -> int:
+        """Slots that sequences have."""
+        return self.num_slots - len(self._free)
+
     def free_slot(self, done: int) -> int | None:
         """A slot that no step in flight mentions, without taking it."""
         return self._free[0][1] if self._free and self._free[0][0] <= done else None

@@ -44,6 +44,8 @@ class Roster:
 
     def holders(self) -> list[Sequence]:
         """The sequences that wait and hold blocks, the most important first."""
+        if self._ledger.num_taken == len(self.running):
+            return []  # only who runs has a slot
         holds = self._ledger.covered > 0
         holds[self.running.slots] = False
         holders = [self.at(slot) for slot in holds.nonzero()[0].tolist()]

@@ -4,7 +4,7 @@ from bisect import bisect_left
 
 import numpy as np
 
-from ...messages import Longs, frozen_longs
+from ...messages import NO_LONGS, Longs, frozen_longs, seal
 from .ledger import Ledger
 from .roster import Roster
 from .sequence import Sequence
@@ -45,7 +45,7 @@ class Victims:
         given in their order, and whoever waits after it."""
         waiting = [other for other in self._roster.holders() if other.order > sequence.order]
         if not waiting:
-            return frozen_longs(lesser[::-1])
+            return seal(lesser[::-1].copy()) if len(lesser) else NO_LONGS
         both = [*map(self._roster.at, lesser.tolist()), *waiting]
         both.sort(key=lambda other: other.order, reverse=True)
         return frozen_longs(other.slot for other in both if other.slot is not None)

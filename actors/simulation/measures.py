@@ -54,7 +54,7 @@ class RequestTimes:
             self.cached_tokens += admitted.cached_tokens
         serials = report.serials
         fresh = self.tokens[serials] == 0
-        if fresh.any():
+        if np.count_nonzero(fresh):
             self.first[serials[fresh]] = now
             self.gaps.add(now - self.last[serials[~fresh]])
         else:
