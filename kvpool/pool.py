@@ -161,8 +161,9 @@ class BlockPool:
             account = self._cache.account(ask.root, ask.token_ids, known)
             if len(match) < len(known):
                 account = PrefixAccount(PrefixEnd.COMPUTED)
-        self._holders.drop(table, len(table) - len(spare), ask.done)
-        self._settle(ask.done)
+        if spare:
+            self._holders.drop(table, len(table) - len(spare), ask.done)
+            self._settle(ask.done)
         for block in found:
             if not self._holders.refer(block):
                 self._free.take(block)

@@ -149,9 +149,9 @@ class PrefixIndex:
 
     def _publish(self, previous: Previous, blocks: list[int], tokens: bytes) -> Stretch | None:
         if isinstance(previous, int):
-            run = self._run[previous]
-            if run is not None and self._may_grow(run, self._place[previous], tokens):
-                return self._grow(run, blocks, tokens)
+            grown = self._run[previous]
+            if grown is not None and self._may_grow(grown, self._place[previous], tokens):
+                return self._grow(grown, blocks, tokens)
         after = self._after(previous)
         if after is None:
             return None
@@ -179,8 +179,10 @@ class PrefixIndex:
         )
 
     def _grow(self, run: Run, blocks: list[int], tokens: bytes) -> Stretch:
+        """What the blocks hold are the run's next contents."""
         place, is_findable = len(run.blocks), self._is_findable
-        run.grow(tokens, blocks)
+        run.tokens += tokens
+        run.blocks += blocks
         self._mark(blocks, run, place)
         for block in blocks:
             is_findable[block] = True
@@ -189,9 +191,10 @@ class PrefixIndex:
     def _mark(self, blocks: Sequence[int], run: Run, place: int) -> None:
         """These blocks hold the run's contents from `place` on."""
         runs, places = self._run, self._place
-        for index, block in enumerate(blocks, place):
+        for block in blocks:
             runs[block] = run
-            places[block] = index
+            places[block] = place
+            place += 1
 
     def commit(self, done: int) -> None:
         """Steps up to `done` have written their blocks."""

@@ -35,12 +35,6 @@ class Run:
         before = self.first + place - 1 if place else self.before
         return before, self.tokens[start : start + self._width]
 
-    def grow(self, tokens: bytes, blocks: list[int]) -> None:
-        """Further contents follow the last one."""
-        assert self.is_whole
-        self.tokens += tokens
-        self.blocks += blocks
-
     def cut(self) -> None:
         """Contents were lost; the tokens of a lost end are let go of by halves."""
         self.is_whole = False

@@ -17,9 +17,12 @@ class Tails:
     """Collects the tails that are cut while a question is answered."""
 
     def __init__(self, ask: ReserveBlocks | AdmitSequence) -> None:
-        victims = ask.victims.tolist()
-        self.fences: dict[int, int] = dict(zip(victims, ask.fences.tolist(), strict=True))
-        self.tokens: dict[int, int] = dict(zip(victims, ask.victim_tokens.tolist(), strict=False))
+        self.fences: dict[int, int] = {}
+        self.tokens: dict[int, int] = {}
+        if len(ask.victims):
+            victims = ask.victims.tolist()
+            self.fences.update(zip(victims, ask.fences.tolist(), strict=True))
+            self.tokens.update(zip(victims, ask.victim_tokens.tolist(), strict=False))
         self.kept: dict[int, int] = {}  # blocks that those who gave way still hold, by slot
         self._saved: dict[int, int] = {}
         self._step = ask.posted + 1  # the step that will copy

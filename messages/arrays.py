@@ -16,7 +16,8 @@ Floats: TypeAlias = NDArray[np.float32]
 
 def frozen_ints(values: Iterable[int] | Ints) -> Ints:
     """An owned, read-only int32 copy: what a message may carry (never a view of a ledger)."""
-    array = np.array(values if isinstance(values, np.ndarray) else list(values), dtype=np.int32)
+    is_sized = isinstance(values, (np.ndarray, list, tuple))
+    array = np.array(values if is_sized else list(values), dtype=np.int32)
     array.setflags(write=False)
     return array
 
@@ -29,7 +30,8 @@ def seal(array: NDArray[T]) -> NDArray[T]:
 
 def frozen_longs(values: Iterable[int]) -> Longs:
     """An owned, read-only int64 array: indices, which numpy uses as they are."""
-    return seal(np.array(list(values), dtype=np.int64))
+    is_sized = isinstance(values, (list, tuple))
+    return seal(np.array(values if is_sized else list(values), dtype=np.int64))
 
 
 NO_INTS: Ints = frozen_ints(())

@@ -252,6 +252,22 @@ def test_a_slots_next_owner_does_not_publish_after_a_forgotten_beginning() -> No
     assert user.pool.num_cached == 0
 
 
+def test_a_former_twin_carries_no_descendants_of_its_next_owner() -> None:
+    user = PoolUser()
+    user.admit(2, tokens(50, 4))  # which is never published
+    user.admit(0, tokens(0, 4))
+    twin = user.admit(1, tokens(0, 4)).block_ids
+    user.publish(0, tokens(0, 4))
+    user.publish(1, tokens(0, 4))
+    user.release(1)
+    assert user.grow([(2, 1, 0)]).block_ids.tolist() == twin.tolist()
+    user.grow([(2, 1, 0)])
+
+    user.publish(2, tokens(50, 12), first=1)
+
+    assert user.admit(3, [*tokens(0, 4), *tokens(58, 4), 1]).cached_tokens == 4
+
+
 def test_a_twin_of_a_published_block_carries_its_descendants() -> None:
     user = PoolUser(16)
     user.admit(0, tokens(0, 4))

@@ -17,7 +17,6 @@ from ...messages import (
     StepFailed,
     StepPlan,
     TokensReady,
-    frozen_longs,
     seal,
 )
 from .block_client import BlockClient, PoolPort
@@ -224,8 +223,7 @@ class Batcher:
         self._report.add(Ended(serial, reason, stop_token_id, error))
         if sequence.slot is not None:
             if self._publisher is not None and reason is not FinishReason.ERROR:
-                slots = frozen_longs((sequence.slot,))
-                self._publisher.publish(slots, self._ledger.reach(slots), self.steps.posted)
+                self._publisher.publish_last(sequence.slot, self.steps.posted)
             self._blocks.release(sequence.slot)
         self._roster.remove(sequence)
 

@@ -4,8 +4,6 @@ Within the order, running rows come before the waiting sequences of their class 
 waiting sequence of a more important class is served before running rows of a lesser one.
 """
 
-import numpy as np
-
 from ...messages import Grant, StepPlan
 from .admission import Admission
 from .draft import StepDraft
@@ -44,7 +42,7 @@ class Planner:
                 continue
             if not sequence.is_ready or not self._admission.may_resume(draft, sequence):
                 continue  # it waits for something else than room, and nobody for it
-            until = int(np.searchsorted(classes, sequence.priority, side="right"))
+            until = int(classes.searchsorted(sequence.priority, side="right"))
             self._running.advance(draft, order, classes, place, until)
             place = max(place, until)
             outcome = self._admission.admit(draft, sequence, order[place:], now_ns)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ...messages import FullBlocks, Ints, Longs, frozen_ints, seal
+from ...messages import FullBlocks, Ints, Longs, frozen_ints, frozen_longs, seal
 from .block_client import BlockClient
 from .ledger import Ledger
 
@@ -21,12 +21,21 @@ class Publisher:
         if full is not None:
             self._blocks.publish(full)
 
+    def publish_last(self, slot: int, step: int) -> None:
+        """The same of a sequence that ends."""
+        ledger = self._ledger
+        full = self._take_row(
+            slot, min(int(ledger.confirmed[slot]), int(ledger.scheduled[slot])), step
+        )
+        if full is not None:
+            self._blocks.publish(full)
+
     def take_full(self, slots: Longs, reach: Ints, step: int) -> FullBlocks | None:
         """What has become full in these slots and is to be published, which completing `step`
         commits; `reach` is how far tokens are confirmed and their KV is written by posted steps.
         """
         if len(slots) == 1:
-            return self._take_row(slots, int(reach[0]), step)
+            return self._take_row(int(slots[0]), int(reach[0]), step)
         ledger = self._ledger
         filled: Ints = reach // self._block_size
         first = ledger.published[slots]
@@ -46,13 +55,13 @@ class Publisher:
         token_ids = seal(ledger.blocks[rows, indices]).reshape(-1)
         return FullBlocks(step, seal(slots), seal(first), seal(counts), token_ids)
 
-    def _take_row(self, slots: Longs, reach: int, step: int) -> FullBlocks | None:
+    def _take_row(self, slot: int, reach: int, step: int) -> FullBlocks | None:
         """The same of one slot, without gathering."""
-        ledger, size, slot = self._ledger, self._block_size, int(slots[0])
-        first, filled = int(ledger.published[slot]), reach // self._block_size
+        ledger, size = self._ledger, self._block_size
+        first, filled = int(ledger.published[slot]), reach // size
         if filled <= first:
             return None
         ledger.published[slot] = filled
         token_ids = ledger.tokens[slot, first * size : filled * size].copy()
         firsts, counts = frozen_ints((first,)), frozen_ints((filled - first,))
-        return FullBlocks(step, seal(slots), firsts, counts, seal(token_ids))
+        return FullBlocks(step, frozen_longs((slot,)), firsts, counts, seal(token_ids))

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from ...messages import TokensReady
 
 PERCENTILES = (50, 90, 99)
+ONE = np.array(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class RequestTimes:
     def __init__(self, num_requests: int) -> None:
         self.arrived = np.zeros(num_requests)
         self.first = np.full(num_requests, np.nan)
-        self.last = np.zeros(num_requests)
+        self.last = np.full(num_requests, np.nan)
         self.tokens = np.zeros(num_requests, dtype=np.int64)
         self.gaps = GapCounts()
         self.ended = 0
@@ -53,14 +54,14 @@ class RequestTimes:
         for admitted in report.admitted:
             self.cached_tokens += admitted.cached_tokens
         serials = report.serials
-        fresh = self.tokens[serials] == 0
+        gaps = now - self.last[serials]
+        fresh = np.isnan(gaps)
         if np.count_nonzero(fresh):
             self.first[serials[fresh]] = now
-            self.gaps.add(now - self.last[serials[~fresh]])
-        else:
-            self.gaps.add(now - self.last[serials])
+            gaps = gaps[~fresh]
+        self.gaps.add(gaps)
         self.last[serials] = now
-        self.tokens[serials] += 1
+        self.tokens[serials] += ONE
 
 
 class GapCounts:
