@@ -1,6 +1,6 @@
 """BlockCache: what may be found in blocks, and which free block is given out next."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from ..messages import Ints, PinPrefix, PrefixAccount, PrefixEnd
 from .content import content_pieces
@@ -66,7 +66,7 @@ class BlockCache:
         return (len(token_ids) - 1) // self._block_size
 
     def publish(
-        self, step: int, rows: Iterable[tuple[Previous, list[int]]], token_ids: Ints
+        self, step: int, rows: Sequence[tuple[Previous, list[int]]], token_ids: Ints
     ) -> None:
         """Make blocks findable; see PrefixIndex."""
         published = self._index.publish(step, rows, token_ids)

@@ -7,7 +7,6 @@ import numpy as np
 
 from ..messages import Ints
 from .content import Before
-from .runs import Run
 
 NOTHING = 0  # no content's id, and so no hash of one
 
@@ -23,16 +22,13 @@ class Continuations:
         self._befores = np.zeros(num_blocks, dtype=np.int64)
         self._tokens = np.zeros((num_blocks, block_size), dtype=np.int32)
 
-    def add(self, run: Run, place: int, count: int) -> None:
-        """The blocks of a run from `place` on are published, each after its content."""
-        blocks = run.blocks[place : place + count]
-        size = self._tokens.shape[1]
-        tokens = np.frombuffer(run.tokens, "<i4").reshape(-1, size)
-        self._tokens[blocks] = tokens[place : place + count]
-        befores = np.arange(run.first + place - 1, run.first + place - 1 + count)
-        if place == 0:
-            befores[0] = hash(run.before)
-        self._befores[blocks] = befores
+    def hold(self, blocks: Sequence[int], token_ids: Ints) -> None:
+        """These blocks hold `token_ids` [blocks * block_size]."""
+        self._tokens[blocks] = token_ids.reshape(-1, self._tokens.shape[1])
+
+    def add(self, blocks: Sequence[int], befores: Sequence[Before]) -> None:
+        """These blocks are published, each after its content."""
+        self._befores[blocks] = list(map(hash, befores))
 
     def remove(self, blocks: Sequence[int]) -> None:
         self._befores[blocks] = NOTHING

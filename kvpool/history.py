@@ -6,7 +6,7 @@ from ..messages import Ints, PrefixEnd
 from .content import Before, Key, content_pieces, token_bytes
 from .continuations import Continuations
 from .forgotten import Find, Forgotten
-from .runs import Run
+from .runs import Stretch
 
 MAX_FORGOTTEN = 2**15  # contents that are remembered at least, which takes about 10 MB
 
@@ -22,10 +22,21 @@ class PrefixHistory:
         self._continuations = Continuations(num_blocks, block_size)
         self._forgotten = Forgotten(min(num_blocks, MAX_FORGOTTEN))
 
-    def add(self, stretches: Iterable[tuple[Run, int, int]]) -> None:
-        """Contents are published: parts of runs, as (run, first place, contents)."""
+    def hold(self, blocks: Sequence[int], token_ids: Ints) -> None:
+        """These blocks hold `token_ids` [blocks * block_size]."""
+        self._continuations.hold(blocks, token_ids)
+
+    def add(self, stretches: Sequence[Stretch]) -> None:
+        """Contents are published."""
+        if not stretches:
+            return
+        blocks: list[int] = []
+        befores: list[Before] = []
         for run, place, count in stretches:
-            self._continuations.add(run, place, count)
+            blocks += run.blocks[place : place + count]
+            befores.append(run.before if place == 0 else run.first + place - 1)
+            befores += range(run.first + place, run.first + place + count - 1)
+        self._continuations.add(blocks, befores)
 
     def remember(self, key: Key, content: int, why: PrefixEnd) -> None:
         """This content cannot be found any more."""

@@ -7,20 +7,18 @@ prompts. A long prompt takes as few steps to find or to publish as it has runs, 
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from ..messages import Ints, PrefixEnd
 from .content import TOKEN_BYTES, Before, Key, token_bytes
 from .history import PrefixHistory
-from .runs import GONE, Place, Run
+from .runs import GONE, Place, Run, Stretch
 
 MAX_RUN_BYTES = 2**16  # of tokens; then a run grows no further
 
 Previous: TypeAlias = int | bytes
 """What a block follows: the block before it, or the root of a first one."""
-
-Stretch: TypeAlias = tuple[Run, int, int]  # (run, first place, contents)
 
 
 class PrefixIndex:
@@ -123,7 +121,7 @@ class PrefixIndex:
     # What becomes findable
 
     def publish(
-        self, step: int, rows: Iterable[tuple[Previous, list[int]]], token_ids: Ints
+        self, step: int, rows: Sequence[tuple[Previous, list[int]]], token_ids: Ints
     ) -> list[int]:
         """Make blocks findable, which completing `step` commits; returns them. Each row is what
         precedes it and blocks that follow one another; `token_ids` [blocks * block_size] is what
@@ -143,14 +141,21 @@ class PrefixIndex:
             at = end
         if stretches:
             self._uncommitted.append((step, stretches))
-            if self._history is not None:
-                self._history.add(stretches)
+        if self._history is not None:
+            self._history.hold([block for _, blocks in rows for block in blocks], token_ids)
+            self._history.add(stretches)
         return published
 
     def _publish(self, previous: Previous, blocks: list[int], tokens: bytes) -> Stretch | None:
         if isinstance(previous, int):
-            grown = self._run[previous]
-            if grown is not None and self._may_grow(grown, self._place[previous], tokens):
+            grown, last = self._run[previous], self._place[previous]
+            if (
+                grown is not None
+                and grown.is_whole
+                and last == len(grown.blocks) - 1
+                and len(grown.tokens) < MAX_RUN_BYTES
+                and (grown.first + last, tokens[: self._width]) not in self._runs
+            ):  # what is new follows the end of a run
                 return self._grow(grown, blocks, tokens)
         after = self._after(previous)
         if after is None:
@@ -169,23 +174,14 @@ class PrefixIndex:
         self._runs[before, tokens[: self._width]] = run
         return self._grow(run, blocks[num_twins:], tokens)
 
-    def _may_grow(self, run: Run, place: int, tokens: bytes) -> bool:
-        """Whether what follows that place is new and the run's next contents."""
-        return (
-            run.is_whole
-            and place == len(run.blocks) - 1
-            and len(run.tokens) < MAX_RUN_BYTES
-            and (run.first + place, tokens[: self._width]) not in self._runs
-        )
-
     def _grow(self, run: Run, blocks: list[int], tokens: bytes) -> Stretch:
         """What the blocks hold are the run's next contents."""
         place, is_findable = len(run.blocks), self._is_findable
         run.tokens += tokens
         run.blocks += blocks
-        self._mark(blocks, run, place)
         for block in blocks:
             is_findable[block] = True
+        self._mark(blocks, run, place)
         return run, place, len(blocks)
 
     def _mark(self, blocks: Sequence[int], run: Run, place: int) -> None:

@@ -1,6 +1,6 @@
 """Runs: contents that follow one another, kept as one thing."""
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -72,6 +72,9 @@ class Place(NamedTuple):
     def content(self) -> int:
         """Its id, which is never reused."""
         return self.run.first + self.offset
+
+
+Stretch: TypeAlias = tuple[Run, int, int]  # (run, first place, contents)
 
 
 def _first_difference(left: bytes, right: bytes) -> int:

@@ -30,7 +30,7 @@ def seal(array: NDArray[T]) -> NDArray[T]:
 
 def frozen_longs(values: Iterable[int]) -> Longs:
     """An owned, read-only int64 array: indices, which numpy uses as they are."""
-    is_sized = isinstance(values, (list, tuple))
+    is_sized = isinstance(values, (np.ndarray, list, tuple))
     return seal(np.array(values if is_sized else list(values), dtype=np.int64))
 
 

@@ -17,6 +17,7 @@ from ...messages import (
     StepFailed,
     StepPlan,
     TokensReady,
+    frozen_longs,
     seal,
 )
 from .block_client import BlockClient, PoolPort
