@@ -1,17 +1,37 @@
 """What happened in an engine, live or over: part of Engine."""
 
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from ..gpu.device import DeviceFacts
 from ..messages import ConfigError
 from .prompt_texts import Offload
 from .recording.explaining import explain_request
 from .recording.recorder import Recorder
+from .stats import EngineStats
 from .story import Story
+from .wiring import Wiring
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+    from prometheus_client import CollectorRegistry
 
 
-class EngineHistory:
-    """The recorder, and what its log tells."""
+class EngineHistory(ABC):
+    """The recorder, what its log tells, and what is made of messages for others to collect."""
 
     _offload: Offload
     _recorder: Recorder | None
+
+    @property
+    @abstractmethod
+    def _started(self) -> Wiring:
+        """The wiring of the running engine. Raises ConfigError before the start."""
+
+    @property
+    @abstractmethod
+    def facts(self) -> DeviceFacts:
+        """What was found out while the model was loaded."""
 
     @property
     def recorder(self) -> Recorder:
@@ -29,3 +49,24 @@ class EngineHistory:
         """
         recording = self.recorder.recording
         return await self._offload(lambda: explain_request(recording, request_id, stall_s=stall_s))
+
+    def export_metrics(self, registry: "CollectorRegistry | None" = None) -> "CollectorRegistry":
+        """Prometheus metrics from now on, in a registry of their own or in this one; the extra
+        `metrics` is needed. Raises ConfigError without it."""
+        from .telemetry.metrics import Metrics
+
+        wiring = self._started
+
+        def stats() -> EngineStats:
+            return EngineStats.count(wiring.pool, wiring.batcher, wiring.streams)
+
+        metrics = Metrics(self.facts.model, stats, registry)
+        metrics.attach(wiring.journal)
+        return metrics.registry
+
+    def export_spans(self, provider: "TracerProvider | None" = None) -> None:
+        """OpenTelemetry spans of the requests that arrive from now on, to this provider or to the
+        program's own; the extra `otel` is needed. Raises ConfigError without it."""
+        from .telemetry.spans import Spans
+
+        Spans(lambda: self.facts.model, provider).attach(self._started.journal)

@@ -114,7 +114,7 @@ class _Explanation:
     def _phases(self, turning: list[Event]) -> tuple[PhaseSpan, ...]:
         """Every moment from the arrival to the end is in one phase."""
         life, opening = self._life, self._chronicle.opening
-        spans = Phases(life.request.arrived_ns, life.end_ns)
+        spans = Phases(life.request.arrived_ns)
         if life.began_before and opening is not None:
             spans.phase = Phase.FORGOTTEN
             spans.turn_to(Phase.DECODE if life.ran_at_opening else Phase.PREEMPTED, opening.t_ns)
@@ -135,7 +135,7 @@ class _Explanation:
                         spans.turn_to(Phase.DECODE, t_ns)
                 case _:
                     pass
-        return spans.all()
+        return spans.until(life.end_ns)
 
     def _with_waits(self, turning: list[Event], phases: tuple[PhaseSpan, ...]) -> list[Event]:
         """Who is admitted has waited since it arrived, or gave way."""

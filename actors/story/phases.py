@@ -6,28 +6,30 @@ from .story import Phase, PhaseSpan
 class Phases:
     """Begins in the queue; every moment is in exactly one phase."""
 
-    def __init__(self, begin_ns: int, end_ns: int) -> None:
+    def __init__(self, begin_ns: int) -> None:
         self.phase = Phase.QUEUE
-        self._since_ns = begin_ns
-        self._end_ns = max(begin_ns, end_ns)
-        self._spans: list[PhaseSpan] = []
+        self._since_ns = self._begin_ns = begin_ns
+        self._turns: list[tuple[int, Phase]] = []  # when each phase but the last ended
 
     def turn_to(self, phase: Phase, t_ns: int) -> None:
-        """From then on, as far as that is not before the last turn nor after the end."""
-        self._close(min(max(t_ns, self._since_ns), self._end_ns))
+        """From then on, unless something later has turned already."""
+        self._since_ns = max(t_ns, self._since_ns)
+        self._turns.append((self._since_ns, self.phase))
         self.phase = phase
 
-    def all(self) -> tuple[PhaseSpan, ...]:
-        """The spans, in order."""
-        self._close(self._end_ns)
-        return tuple(self._spans) or (PhaseSpan(self.phase, self._end_ns, self._end_ns),)
-
-    def _close(self, t_ns: int) -> None:
-        """What took no time is not told, and what goes on is one span."""
-        if t_ns == self._since_ns:
-            return
-        span = PhaseSpan(self.phase, self._since_ns, t_ns)
-        if self._spans and self._spans[-1].phase == self.phase:
-            span = PhaseSpan(self.phase, self._spans.pop().begin_ns, t_ns)
-        self._spans.append(span)
-        self._since_ns = t_ns
+    def until(self, end_ns: int) -> tuple[PhaseSpan, ...]:
+        """The spans up to the end, in order. What took no time is not told, and what goes on is
+        one span."""
+        end_ns = max(end_ns, self._begin_ns)
+        spans: list[PhaseSpan] = []
+        since_ns = self._begin_ns
+        for t_ns, phase in [*self._turns, (end_ns, self.phase)]:
+            t_ns = min(t_ns, end_ns)
+            if t_ns == since_ns:
+                continue
+            span = PhaseSpan(phase, since_ns, t_ns)
+            if spans and spans[-1].phase == phase:
+                span = PhaseSpan(phase, spans.pop().begin_ns, t_ns)
+            spans.append(span)
+            since_ns = t_ns
+        return tuple(spans) or (PhaseSpan(self.phase, end_ns, end_ns),)
