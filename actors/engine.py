@@ -101,7 +101,7 @@ class Engine(EngineTexts, EngineHistory, EngineControl):
             offload=self._offload,
             on_finished=log.finished,
         )
-        self._recorder.watch(self._wiring.cores)
+        self._recorder.watch(self._wiring.cores.opening)
         log.attach(journal)
         ready = asyncio.Event()
         self._task = loop.create_task(self._run(self._wiring, ready), name="stepahead-engine")

@@ -5,6 +5,7 @@ between two of them. One step in flight shows what planning ahead hides.
 """
 
 import asyncio
+import time
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ WARM_UP = 40  # steps
 
 
 async def measure(
-    running: int, step_s: float, *, steps_in_flight: int, steps: int
+    running: int, step_s: float, *, steps_in_flight: int, steps: int, is_recorded: bool = True
 ) -> dict[str, Any]:
     """How long the device was idle over `steps` steps with `running` requests decoding."""
     num_tokens = WARM_UP + steps + 16
@@ -39,9 +40,13 @@ async def measure(
     )
     backend = Backend(device, ToyTokenizer(), SamplingParams())
     async with Engine(config, backend=backend) as engine:
+        if not is_recorded:
+            engine.recorder.stop()
+        began_s = time.process_time()
         deltas = await asyncio.gather(
             *(_read(engine, serial, num_tokens) for serial in range(running))
         )
+        cpu_s = time.process_time() - began_s
     gaps = np.array(device.gaps[WARM_UP : WARM_UP + steps])
     idle_s = float(gaps.sum())
     return {
@@ -52,6 +57,8 @@ async def measure(
         "gap_us_mean": round(float(gaps.mean()) * 1e6, 1),
         "gap_us_p50": round(float(np.percentile(gaps, 50)) * 1e6, 1),
         "gap_us_p99": round(float(np.percentile(gaps, 99)) * 1e6, 1),
+        "tokens_per_s": round(running / (step_s + float(gaps.mean())), 1),
+        "cpu_us_per_step": round(1e6 * cpu_s / num_tokens, 1),
         "tokens_per_delta": round(running * num_tokens / sum(deltas), 2),
     }
 

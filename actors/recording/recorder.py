@@ -12,7 +12,7 @@ from typing import get_args
 from ...gpu.device import DeviceFacts
 from ...messages import ConfigError, Message
 from ..config import EngineConfig
-from ..cores import Cores, CoreSetup
+from ..cores import CoreSetup
 from ..journal import Journal, Turn
 from ..kvpool import PoolAnswer
 from ..opening import Opening
@@ -54,12 +54,12 @@ class Recorder:
         self._is_over = False
         self._extend = self._ring.segments[-1].parts.extend
         self._room = self._ring.room
-        journal.attach(self._hear)
+        self._detach = journal.attach(self._hear)
 
-    def watch(self, cores: Cores) -> None:
+    def watch(self, opening: Callable[[int], Opening]) -> None:
         """The cores are there, so that segments can be opened; a whole recording has but one."""
         if self._path is None:
-            self._open = cores.opening
+            self._open = opening
 
     def _hear(self, actor: str, turn: Turn[Message]) -> None:
         """A sink: it costs every message, so it does next to nothing."""
@@ -86,6 +86,10 @@ class Recorder:
         turns = tuple(heard for segment in segments for heard in segment.turns)
         end = End(self._journal.failure, is_live=not self._is_over)
         return Recording(self._header, turns, end, opening=opening, begun=begun)
+
+    def stop(self) -> None:
+        """Record no more."""
+        self._detach()
 
     def dump(self, path: str | Path, tokens: Tokens = Tokens.KEPT) -> None:
         """Write what is kept, now. Raises OSError where that is impossible."""

@@ -25,6 +25,7 @@ What = Literal[
     "control-plane",
     "request",
     "overlap",
+    "recorder",
 ]
 
 
@@ -53,6 +54,7 @@ def bench(
     control-plane  CPU time of planning a step
     request        CPU time of building a request, what a very long one does to the event loop
     overlap        how long a device waits for the host between two steps
+    recorder       what the flight recorder costs, by message and in throughput
     """
     from .reporting import Report
 

@@ -12,8 +12,17 @@ CONTROL_STEPS = 256
 BUILT, BUILT_TOKENS, LONG_TOKENS = 1_000, 512, 100_000
 RUNNING, OVERLAP_STEPS = 256, 400
 STEP_MS = (5, 1)
+RECORDED, RECORDED_STEP_S = 1_024, 0.010
 
-_ASKED = ("running", "step_ms", "steps_in_flight", "prompt_tokens", "requests", "cached_tokens")
+_ASKED = (
+    "running",
+    "step_ms",
+    "steps_in_flight",
+    "prompt_tokens",
+    "requests",
+    "cached_tokens",
+    "messages",
+)
 """What the benchmarks say of themselves beside what they measured."""
 
 
@@ -63,6 +72,36 @@ def overlap(runs: int) -> Iterator[Measurement]:
                 yield _measurement(f"overlap, {case}", lines)
 
 
+def recorder(runs: int) -> Iterator[Measurement]:
+    """The recorder's cost by message, then beside a device of 10 ms steps, with and without."""
+    from ...actors.overlap_bench import measure as overlap_of
+    from ...actors.recorder_bench import measure as messages_of
+
+    with progress("messages"):
+        lines = [messages_of() for _ in range(runs)]
+    yield _measurement("recorder, by message", lines)
+    name, factory = event_loops()[0]
+    taken: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
+    for _ in range(runs):  # in turn, so that a busy moment of the machine hits both
+        for is_recorded, found in taken.items():
+            with progress(f"{RECORDED:,} running, {'recorded' if is_recorded else 'not recorded'}"):
+                found.append(
+                    run(
+                        overlap_of(
+                            RECORDED,
+                            RECORDED_STEP_S,
+                            steps_in_flight=2,
+                            steps=OVERLAP_STEPS,
+                            is_recorded=is_recorded,
+                        ),
+                        factory,
+                    )
+                )
+    for is_recorded, found in taken.items():
+        what = "recorded" if is_recorded else "not recorded"
+        yield _measurement(f"recorder, {what}, {name}", found)
+
+
 def _measurement(
     bench: str, lines: Collection[Mapping[str, Any]], asked: Collection[str] = _ASKED
 ) -> Measurement:
@@ -83,4 +122,5 @@ HOST_BENCHES: Mapping[str | None, Callable[[int], Iterator[Measurement]]] = {
     "control-plane": control_plane,
     "request": request,
     "overlap": overlap,
+    "recorder": recorder,
 }
