@@ -58,6 +58,7 @@ class Engine(EngineTexts, EngineHistory, EngineControl):
         self._offload = offload
         self._clock = clock
         self._recorder: Recorder | None = None
+        self._saving: asyncio.Future[None] | None = None  # what was recorded
         self._loop: asyncio.AbstractEventLoop | None = None
         self._backend: Backend | None = None
         self._wiring: Wiring | None = None
@@ -126,6 +127,8 @@ class Engine(EngineTexts, EngineHistory, EngineControl):
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
+        if self._saving is not None:
+            await self._saving
         await self._offload(backend.device.close)
 
     async def _run(self, wiring: Wiring, ready: asyncio.Event) -> None:
@@ -144,8 +147,8 @@ class Engine(EngineTexts, EngineHistory, EngineControl):
             ready.set()
             wiring.streams.fail_all(failure)
             wiring.control.close()
-            if self._recorder is not None:
-                await self._offload(self._recorder.save)
+            if self._recorder is not None:  # not awaited here, where closing would cancel it
+                self._saving = asyncio.ensure_future(self._offload(self._recorder.save))
 
     async def __aenter__(self) -> Self:
         await self.start()

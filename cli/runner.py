@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ..actors.config import EngineConfig
+from .flight import flight_recorder, tell_of_death, with_failure_path
 from .mistake import INTERRUPTED, Interrupted
 from .output import is_plain, is_terminal
 
@@ -52,8 +53,11 @@ async def running_engine(config: EngineConfig) -> AsyncIterator["Engine"]:
         ):
             from ..actors.engine import Engine
 
+            config = with_failure_path(config)
+            stack.callback(tell_of_death, config)
             engine = await stack.enter_async_context(Engine(config))
-        yield engine
+        with flight_recorder(engine):
+            yield engine
 
 
 @contextmanager

@@ -1,0 +1,69 @@
+"""The flight recorder on the command line: a signal writes the last messages, and so does death.
+
+Tokens are masked, so that a file can be passed on: it still explains, draws and replays.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..actors.config import EngineConfig
+    from ..actors.engine import Engine
+
+
+def with_failure_path(config: "EngineConfig") -> "EngineConfig":
+    """Its death is to be written, wherever nothing else was said."""
+    if config.record_failure is not None:
+        return config
+    return replace(config, record_failure=_path("failure"))
+
+
+@contextmanager
+def flight_recorder(engine: "Engine") -> Iterator[None]:
+    """For the length of the block SIGUSR1 writes what the recorder keeps; afterwards a death is
+    told, with where to read of it."""
+    numbers = count(1)
+
+    def dump() -> None:
+        from ..actors.recording.privacy import Tokens
+
+        path = _path(str(next(numbers)))
+        try:
+            engine.recorder.dump(path, Tokens.MASKED)
+        except OSError as error:
+            _say(f"cannot write {path}: {error.strerror}")
+        else:
+            _say(f"the last messages were written to {path}")
+
+    loop, number = asyncio.get_running_loop(), getattr(signal, "SIGUSR1", None)
+    if number is not None:
+        loop.add_signal_handler(number, dump)
+    try:
+        yield
+    finally:
+        if number is not None:
+            loop.remove_signal_handler(number)
+
+
+def tell_of_death(config: "EngineConfig") -> None:
+    """Where what led to it was written, if anything was."""
+    path = config.record_failure
+    if path is not None and Path(path).exists():
+        _say(f"the engine's last messages were written to {path}; see engine-cli replay, explain")
+
+
+def _path(what: str) -> Path:
+    return Path(tempfile.gettempdir()) / f"stepahead-{os.getpid()}-{what}.recording"
+
+
+def _say(what: str) -> None:
+    print(f"engine-cli: {what}", file=sys.stderr, flush=True)

@@ -1,0 +1,75 @@
+"""The flight recorder as a user of the command line meets it."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from stepahead import EngineConfig, EngineDead
+from stepahead.actors.recording import read_recording, replay
+from stepahead.actors.recording.privacy import Tokens
+from stepahead.cli.runner import running_engine
+from stepahead.gpu.device import StepAddress
+from stepahead.gpu.simulated import SimulatedDevice
+from stepahead.messages import SamplingParams, StepPlan
+
+CONFIG = EngineConfig(device="simulated")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    return tmp_path
+
+
+async def ask(tokens: int = 5) -> None:
+    async with running_engine(CONFIG) as engine:
+        await engine.generate("Once upon a time", SamplingParams(max_tokens=tokens))
+        if hasattr(signal, "SIGUSR1"):
+            os.kill(os.getpid(), signal.SIGUSR1)
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no such signal")
+def test_a_signal_writes_the_last_messages_with_masked_tokens(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asyncio.run(ask())
+
+    (path,) = folder.iterdir()
+    assert f"the last messages were written to {path}" in capsys.readouterr().err
+    read = read_recording(path)
+    assert read.header.tokens == Tokens.MASKED
+    assert replay(read).difference is None
+
+
+def test_a_death_is_written_and_told_where(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(self: SimulatedDevice, plan: StepPlan, done: StepAddress) -> None:
+        raise OSError("the card has fallen off the bus")
+
+    monkeypatch.setattr(SimulatedDevice, "launch", broken)
+
+    with pytest.raises(EngineDead):
+        asyncio.run(ask())
+
+    (path,) = folder.iterdir()
+    assert f"last messages were written to {path}" in capsys.readouterr().err
+    read = read_recording(path)
+    assert read.end is not None
+    assert str(read.end.failure) == "OSError: the card has fallen off the bus"
+
+
+def test_a_quiet_run_leaves_nothing_behind(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "kill", lambda *_: None)
+
+    asyncio.run(ask())
+
+    assert list(folder.iterdir()) == []
+    assert "messages" not in capsys.readouterr().err
