@@ -40,15 +40,20 @@ class EngineHistory(ABC):
             raise ConfigError("the engine has not been started; use `async with Engine(...)`")
         return self._recorder
 
-    async def explain(self, request_id: str, *, stall_s: float | None = None) -> Story:
+    async def explain(
+        self, request_id: str, *, index: int = 0, stall_s: float | None = None
+    ) -> Story:
         """What happened to a request that is live, or was a little while ago: why it waited, what
         it ran beside, who it gave way to, and where its tokens stalled, which is for longer than
-        `stall_s` seconds (None: three times as long as usual). `print(tell(story))` shows it.
+        `stall_s` seconds (None: three times as long as usual). `print(tell(story))` shows it. A
+        request for several answers has a story for each `index`.
 
         Raises RequestRejected for a request that the log says nothing of.
         """
         recording = self.recorder.recording
-        return await self._offload(lambda: explain_request(recording, request_id, stall_s=stall_s))
+        return await self._offload(
+            lambda: explain_request(recording, request_id, index=index, stall_s=stall_s)
+        )
 
     def export_metrics(self, registry: "CollectorRegistry | None" = None) -> "CollectorRegistry":
         """Prometheus metrics from now on, in a registry of their own or in this one; the extra

@@ -15,13 +15,16 @@ def timeline_of(recording: Recording) -> Timeline:
     return timeline(recording.turns, chronicle_of(recording))
 
 
-def explain_request(recording: Recording, request: str, *, stall_s: float | None = None) -> Story:
-    """The story of a request, named by its caller's id or by the engine's serial.
+def explain_request(
+    recording: Recording, request: str, *, index: int = 0, stall_s: float | None = None
+) -> Story:
+    """The story of a request, named by its caller's id (and the index of one of its answers) or by
+    the engine's serial.
 
     Raises RequestRejected where the recording says nothing of it.
     """
     chronicle = chronicle_of(recording)
-    serial = chronicle.of(request)
+    serial = chronicle.of(request, index)
     if serial is None and request.isdecimal() and int(request) in chronicle.requests:
         serial = int(request)
     if serial is None:

@@ -136,9 +136,11 @@ class Chronicle:
             self._take(actor, turn)
         self._attach_reports()
 
-    def of(self, request_id: str) -> int | None:
-        """The serial of the last request of that id."""
-        serials = [s for s, r in self.requests.items() if r.generate.request_id == request_id]
+    def of(self, request_id: str, index: int = 0) -> int | None:
+        """The serial of the last request of that id; of its answers, if it wants several, of this
+        one."""
+        asked = [(serial, request.generate) for serial, request in self.requests.items()]
+        serials = [s for s, g in asked if g.request_id == request_id and g.index == index]
         return max(serials, default=None)
 
     def name(self, serial: int) -> str:
