@@ -3,9 +3,8 @@
 Whatever is wrong with a request is found here, so that nothing after it can fail because of it.
 """
 
-import itertools
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 
 from ..gpu.device import DeviceFacts
@@ -55,7 +54,7 @@ class Intake:
         self._started_ns = clock()
         self._scheduler = scheduler
         self._detokenizer = detokenizer
-        self._serials = itertools.count(1)
+        self._next_serial = 1
         self.is_draining = False  # then nothing new is admitted
         self._eos_ids = facts.eos_token_ids | tokenizer.eos_token_ids
 
@@ -86,29 +85,31 @@ class Intake:
     ) -> OutputStream:
         """The request is live before its prompt is read, so that it can be aborted meanwhile."""
         self._check(params, options)
-        stream = self._open(options)
+        stream = self._open(options, params.n)
         try:
             prompt, chat = await read()
             bad_words = await self.texts.bad_words(params.bad_words)
             request = self._request(stream, prompt, params, options, chat, bad_words)
         except BaseException:
-            self._streams.discard(stream.serial)
+            self._streams.discard(stream)
             raise
-        self._detokenizer(request)
-        self._scheduler(request)
+        for sibling in _siblings(request):
+            self._detokenizer(sibling)
+            self._scheduler(sibling)
         if stream.is_given_up:  # while it was tokenised; the Scheduler did not know it yet
-            self._scheduler(Abort(stream.serial))
+            self._abort(stream)
         return stream
 
-    def _open(self, options: RequestOptions) -> OutputStream:
-        serial = next(self._serials)
-        stream = self._streams.open(serial, options.request_id or self._free_id(serial))
+    def _open(self, options: RequestOptions, count: int) -> OutputStream:
+        serial = self._next_serial
+        self._next_serial += count
+        stream = self._streams.open(serial, options.request_id or self._free_id(serial), count)
         stream.opened_ns = self._clock()
         return stream
 
     def _free_id(self, serial: int) -> str:
         request_id = f"request-{serial}"
-        while self._streams.serial_of(request_id) is not None:  # a caller chose the same
+        while self._streams.of(request_id) is not None:  # a caller chose the same
             request_id += "-again"
         return request_id
 
@@ -120,14 +121,18 @@ class Intake:
 
     def abort(self, request_id: str) -> None:
         """Give up on a request by the caller's id; unknown or finished ids are no-ops."""
-        serial = self._streams.serial_of(request_id)
-        if serial is not None:
-            self.abandon(serial)
+        stream = self._streams.of(request_id)
+        if stream is not None:
+            self.abandon(stream)
 
-    def abandon(self, serial: int) -> None:
-        """Give up on a request by the engine's own id."""
-        self._streams.give_up(serial)
-        self._scheduler(Abort(serial))
+    def abandon(self, stream: OutputStream) -> None:
+        """Give up on a request, perhaps before the Scheduler knows it."""
+        stream.is_given_up = True
+        self._abort(stream)
+
+    def _abort(self, stream: OutputStream) -> None:
+        for serial in stream.serials:
+            self._scheduler(Abort(serial))
 
     def _request(
         self,
@@ -174,14 +179,18 @@ class Intake:
     def _check(self, params: SamplingParams, options: RequestOptions) -> None:
         self._streams.check_alive()
         options.check()
-        self._check_room(options.request_id)
         if not isinstance(params, SamplingParams):
             raise RequestRejected(f"params is {short(params)}; it must be SamplingParams")
+        self._check_room(options.request_id, params.n)
         self._logprobs.check(params)
         check_token_ids(params, self._facts.vocab_size)
 
-    def _check_room(self, request_id: str | None) -> None:
-        if request_id is not None and self._streams.serial_of(request_id) is not None:
+    def _check_room(self, request_id: str | None, count: int) -> None:
+        if count > self._max_live:
+            raise RequestRejected(
+                f"n is {count}; the engine holds {self._max_live} answers at once"
+            )
+        if request_id is not None and self._streams.of(request_id) is not None:
             raise RequestRejected(
                 f"request_id {request_id!r} is that of a live request; ids must differ"
             )
@@ -190,7 +199,7 @@ class Intake:
                 "the engine is draining: it finishes the requests it has and takes no new ones",
                 retry_after=self._seconds_per_request(),
             )
-        if len(self._streams) >= self._max_live:
+        if len(self._streams) + count > self._max_live:
             raise EngineOverloaded(
                 f"{len(self._streams)} requests are running or waiting, which is as many as the "
                 "engine holds; try again later",
@@ -201,6 +210,17 @@ class Intake:
         """How long it took on average until one request finished and made room."""
         elapsed_s = (self._clock() - self._started_ns) / 1e9
         return min(max(elapsed_s / max(self._streams.finished, 1), 0.1), 60.0)
+
+
+def _siblings(request: Generate) -> Iterator[Generate]:
+    """A request for each of the answers, in the order of their serials. Those after the first find
+    its prompt in the prefix cache, and need not tell of it again."""
+    yield request
+    params = request.params
+    if params.prompt_logprobs is not None:
+        params = replace(params, prompt_logprobs=None)
+    for index in range(1, request.params.n):
+        yield replace(request, serial=request.serial + index, index=index, params=params)
 
 
 def _after(now_ns: int, seconds: float | None) -> int | None:

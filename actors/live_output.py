@@ -68,7 +68,9 @@ class LiveOutput:
         ended = self.ended
         if ended is None:
             parts = self._text.take_parts()
-            return Delta(self.request.request_id, 0, text, tuple(token_ids), parts=parts)
+            return Delta(
+                self.request.request_id, self.request.index, text, tuple(token_ids), parts=parts
+            )
         text += self._text.finish()
         if self._text.matched is not None:
             return self._stopped(text, token_ids, self._ended_ns)
@@ -129,7 +131,7 @@ class LiveOutput:
         timings = self._timings(time_ns)
         return Delta(
             self.request.request_id,
-            0,
+            self.request.index,
             text,
             token_ids,
             reason,

@@ -5,16 +5,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Self
 
-from ..messages import (
-    AnswerPart,
-    Delta,
-    FinishReason,
-    Output,
-    PositionLogprobs,
-    RequestFailed,
-    Result,
-    joined_parts,
-)
+from ..messages import Delta, Result
+from .collecting import Collected
 from .streams import OutputStream
 
 
@@ -22,7 +14,7 @@ class DeltaStream(AsyncIterator[Delta]):
     """The deltas of one request. Whichever way the caller leaves, the request is given up."""
 
     def __init__(
-        self, submit: Callable[[], Awaitable[OutputStream]], abandon: Callable[[int], None]
+        self, submit: Callable[[], Awaitable[OutputStream]], abandon: Callable[[OutputStream], None]
     ) -> None:
         self._submit = submit
         self._abandon = abandon
@@ -50,14 +42,14 @@ class DeltaStream(AsyncIterator[Delta]):
             raise
         finally:
             self._is_awaited = False
-        self._is_over = delta.finish_reason is not None
+        self._is_over = self._stream.is_read
         return delta
 
     async def _begin(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stream = await self._submit()
         if self._is_over:  # it was closed meanwhile
-            self._abandon(self._stream.serial)
+            self._abandon(self._stream)
 
     async def aclose(self) -> None:
         """Give the request up, if it is not over; whoever waits for a delta sees its end."""
@@ -65,43 +57,17 @@ class DeltaStream(AsyncIterator[Delta]):
 
     async def result(self) -> Result:
         """Wait for the whole answer. Raises RequestFailed if it fails on the way."""
-        last: Delta | None = None
-        pieces: list[str] = []
-        token_ids: list[int] = []
-        parts: list[AnswerPart] = []
-        logprobs: list[PositionLogprobs] = []
-        prompt_logprobs: tuple[PositionLogprobs | None, ...] | None = None
-        async for last in self:
-            pieces.append(last.text)
-            token_ids += last.token_ids
-            parts += last.parts
-            logprobs += last.logprobs or ()
-            prompt_logprobs = last.prompt_logprobs or prompt_logprobs
-        if last is None:
-            raise RequestFailed("the stream was closed or read to its end before; nothing is left")
-        assert last.finish_reason is not None
-        assert last.usage is not None
-        assert last.timings is not None
-        text = "".join(pieces)
-        if last.finish_reason is FinishReason.ERROR:
-            raise RequestFailed(str(last.stop_reason), text)
-        output = Output(
-            last.index,
-            text,
-            tuple(token_ids),
-            last.finish_reason,
-            last.stop_reason,
-            joined_parts(parts),
-            None if last.logprobs is None else tuple(logprobs),
-        )
-        return Result(last.request_id, (output,), last.usage, last.timings, prompt_logprobs)
+        collected = Collected()
+        async for delta in self:
+            collected.add(delta)
+        return collected.result()
 
     def _leave(self) -> None:
         if self._is_over:
             return
         self._is_over = True
         if self._stream is not None and not self._stream.is_over:
-            self._abandon(self._stream.serial)
+            self._abandon(self._stream)
 
     def __del__(self) -> None:
         # A loop left by `break` drops the stream: the sequence must not run on for nobody. The

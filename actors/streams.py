@@ -7,35 +7,45 @@ from ..messages import Delta, EngineDead, joined_parts
 
 
 class OutputStream:
-    """The deltas of one request, for one reader.
+    """The deltas of one request, for one reader; of several answers, if it wants them.
 
     Pushing never waits: what the reader has not taken yet is merged into one delta, so a slow
     reader holds up nobody and loses nothing.
     """
 
-    def __init__(self, serial: int, request_id: str) -> None:
-        self.serial = serial
+    def __init__(self, serials: range, request_id: str) -> None:
+        self.serials = serials  # of its answers, by index
         self.request_id = request_id
         self.opened_ns = 0  # on the engine's clock
         self.is_given_up = False
         self._pending: list[Delta] = []
         self._waiter: asyncio.Future[None] | None = None  # its reader waits
         self._failure: EngineDead | None = None
-        self._is_over = False
+        self._live = len(serials)  # answers whose last delta has not come
+
+    @property
+    def serial(self) -> int:
+        """Of its first answer."""
+        return self.serials.start
 
     @property
     def is_over(self) -> bool:
-        """Whether the last delta, or a failure, has been pushed."""
-        return self._is_over
+        """Whether the last delta of every answer, or a failure, has been pushed."""
+        return self._live == 0
+
+    @property
+    def is_read(self) -> bool:
+        """Whether nothing more will come."""
+        return self.is_over and not self._pending and self._failure is None
 
     def push(self, delta: Delta) -> None:
         self._pending.append(delta)
-        self._is_over = delta.finish_reason is not None
+        self._live -= delta.finish_reason is not None
         self._wake()
 
     def fail(self, failure: EngineDead) -> None:
         self._failure = failure
-        self._is_over = True
+        self._live = 0
         self._wake()
 
     async def next(self) -> Delta:
@@ -46,7 +56,13 @@ class OutputStream:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
         pending, self._pending = self._pending, []
-        return pending[0] if len(pending) == 1 else _merged(pending)
+        if len(pending) == 1:
+            return pending[0]
+        if len(self.serials) > 1:  # the answers take turns
+            index = pending[0].index
+            self._pending = [delta for delta in pending if delta.index != index]
+            pending = [delta for delta in pending if delta.index == index]
+        return _merged(pending)
 
     def _wake(self) -> None:
         waiter, self._waiter = self._waiter, None
@@ -75,22 +91,25 @@ class OutputStreams:
     """The streams of all live requests, by serial and by the caller's id."""
 
     def __init__(self) -> None:
-        self._streams: dict[int, OutputStream] = {}
-        self._serials: dict[str, int] = {}
+        self._streams: dict[int, OutputStream] = {}  # by the serial of each answer
+        self._by_id: dict[str, OutputStream] = {}
         self._dead: EngineDead | None = None
         self._is_empty = asyncio.Event()
         self._is_empty.set()
-        self.finished = 0  # requests whose last delta was pushed
+        self.finished = 0  # answers whose last delta was pushed
 
     def __len__(self) -> int:
+        """Answers that are live: a request has one, unless it wants several."""
         return len(self._streams)
 
-    def open(self, serial: int, request_id: str) -> OutputStream:
-        """A new live request; its id must not be that of another. Raises EngineDead."""
+    def open(self, serial: int, request_id: str, count: int = 1) -> OutputStream:
+        """A new live request of so many answers, whose serials follow one another; its id must not
+        be that of another. Raises EngineDead."""
         self.check_alive()
-        assert request_id not in self._serials
-        self._serials[request_id] = serial
-        stream = self._streams[serial] = OutputStream(serial, request_id)
+        assert request_id not in self._by_id
+        stream = OutputStream(range(serial, serial + count), request_id)
+        self._by_id[request_id] = stream
+        self._streams.update(dict.fromkeys(stream.serials, stream))
         self._is_empty.clear()
         return stream
 
@@ -99,32 +118,30 @@ class OutputStreams:
         await self._is_empty.wait()
         self.check_alive()
 
-    def give_up(self, serial: int) -> None:
-        """Somebody gave up on it, perhaps before the Scheduler knows it."""
-        if serial in self._streams:
-            self._streams[serial].is_given_up = True
-
-    def discard(self, serial: int) -> None:
+    def discard(self, stream: OutputStream) -> None:
         """The request was refused after all."""
-        stream = self._streams.pop(serial, None)
-        if stream is not None:
-            del self._serials[stream.request_id]
+        if self._by_id.pop(stream.request_id, None) is not None:
+            for serial in stream.serials:
+                del self._streams[serial]
             self._note_empty()
 
     def check_alive(self) -> None:
         if self._dead is not None:
             raise EngineDead(str(self._dead)) from self._dead
 
-    def serial_of(self, request_id: str) -> int | None:
-        return self._serials.get(request_id)
+    def of(self, request_id: str) -> OutputStream | None:
+        """The stream of a live request, by its caller's id."""
+        return self._by_id.get(request_id)
 
     def push(self, serial: int, delta: Delta) -> None:
-        """Deliver a delta; the one with a finish reason ends the stream."""
+        """Deliver a delta; the last one with a finish reason ends the stream."""
         stream = self._streams[serial]
         stream.push(delta)
-        if stream.is_over:
-            del self._streams[serial], self._serials[stream.request_id]
+        if delta.finish_reason is not None:
+            del self._streams[serial]
             self.finished += 1
+        if stream.is_over:
+            del self._by_id[stream.request_id]
             self._note_empty()
 
     def fail_all(self, failure: EngineDead) -> None:
@@ -133,7 +150,7 @@ class OutputStreams:
         for stream in self._streams.values():
             stream.fail(failure)
         self._streams.clear()
-        self._serials.clear()
+        self._by_id.clear()
         self._note_empty()
 
     def _note_empty(self) -> None:

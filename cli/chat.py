@@ -29,7 +29,9 @@ def chat(
     engine: EngineOptions,
 ) -> None:
     """Chat on a terminal; with PROMPT or in a pipe give one answer and nothing else."""
-    sampling.params()  # what is wrong with the options is said before the model loads
+    params = sampling.params()  # what is wrong with the options is said before the model loads
+    if params.n > 1:
+        raise Mistake("a chat has one answer at a time; `generate --n` gives several")
     config, conversation = engine.config(), Conversation(system)
     if prompt is None and stdin_is_terminal() and is_terminal(sys.stdout):
         if as_json:

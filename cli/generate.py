@@ -39,6 +39,11 @@ async def _generate(
             result = await engine.generate(prompt, params)
             write_json(result_fields(result) | logprob_fields(result))
             return
+        if params.n > 1:
+            for output in (await engine.generate(prompt, params)).outputs:
+                write_answer(f"[{output.index}] {output.text}")
+                write("\n")
+            return
         told: list[PositionLogprobs] = []
         told_of_prompt: Sequence[PositionLogprobs | None] = ()
         async for delta in engine.stream(prompt, params):

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
-from ..messages import Result
+from ..messages import Output, Result
 from .output import is_plain, is_terminal, without_controls
 
 _COUNTS = ("prompt_tokens", "completion_tokens", "cached_tokens")
@@ -13,12 +13,23 @@ _COUNTS = ("prompt_tokens", "completion_tokens", "cached_tokens")
 def result_fields(result: Result) -> dict[str, object]:
     """The JSON form of a finished request."""
     return {
-        "text": result.text,
-        "token_ids": list(result.token_ids),
-        "finish_reason": str(result.finish_reason),
-        "stop_reason": result.stop_reason,
+        **_output_fields(result.outputs[0]),
+        **_further(result.outputs),
         "usage": {name: getattr(result.usage, name) for name in _COUNTS},
         "timings": asdict(result.timings),
+    }
+
+
+def _further(outputs: Sequence[Output]) -> dict[str, object]:
+    return {"outputs": [_output_fields(output) for output in outputs]} if len(outputs) > 1 else {}
+
+
+def _output_fields(output: Output) -> dict[str, object]:
+    return {
+        "text": output.text,
+        "token_ids": list(output.token_ids),
+        "finish_reason": str(output.finish_reason),
+        "stop_reason": output.stop_reason,
     }
 
 

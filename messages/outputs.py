@@ -58,7 +58,7 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A request is over: Detokenizer → log. One per request, whatever ended it."""
+    """A request is over: Detokenizer → log. One per answer, whatever ended it."""
 
     serial: int
     request_id: str
@@ -105,7 +105,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A finished request; the properties speak of its first output."""
+    """A finished request; the properties speak of its first output, usage and timings of all."""
 
     request_id: str
     outputs: tuple[Output, ...]

@@ -15,6 +15,7 @@ from .token_bias import NO_BIAS
 
 MAX_STOPS = 64  # each is looked for in every piece of the answer, beside everybody's steps
 MAX_STOP_CHARACTERS = 1_024
+MAX_ANSWERS = 1_024
 MAX_BAD_WORDS = 256
 MAX_BAD_WORD_CHARACTERS = 256
 
@@ -45,6 +46,15 @@ class SamplingParams:
             "device",
         ),
     ] = 0
+
+    n: Annotated[
+        int,
+        Param(
+            Whole(1, most=MAX_ANSWERS),
+            "Answers to the same prompt, each with noise of its own.",
+            "Intake",
+        ),
+    ] = 1
 
     # What is drawn.
 
