@@ -162,3 +162,107 @@ def test_the_toy_has_a_chat_format_of_its_own() -> None:
     assert tokenizer.decode(continued, skip_special_tokens=False).endswith("<assistant>So")
     with pytest.raises(RequestRejected, match="role is 'cat'"):
         tokenizer.encode_chat([{"role": "cat", "content": "meow"}])[0]
+
+
+# The same as transformers
+
+TEMPLATES = {
+    "qwen": (
+        "{%- if tools %}\n{{- '<|im_start|>system\\n# Tools\\n<tools>' }}\n"
+        '{%- for tool in tools %}\n{{- "\\n" }}\n{{- tool | tojson }}\n{%- endfor %}\n'
+        "{{- '\\n</tools>\\nReturn <tool_call>\\n{\"name\": …}\\n</tool_call><|im_end|>\\n' }}\n"
+        "{%- endif %}\n{%- set ns = namespace(last=messages|length - 1) %}\n"
+        "{%- for message in messages %}\n"
+        "{%- if message.role == 'tool' %}\n"
+        "{{- '<|im_start|>user\\n<tool_response>\\n' + message.content + '\\n</tool_response>' }}\n"
+        "{%- else %}\n{{- '<|im_start|>' + message.role + '\\n' + message.content }}\n"
+        "{%- if message.tool_calls %}\n{%- for tool_call in message.tool_calls %}\n"
+        "{%- if tool_call.function %}{%- set tool_call = tool_call.function %}{%- endif %}\n"
+        '{{- \'<tool_call>\\n{"name": "\' + tool_call.name + \'", "arguments": \' }}\n'
+        "{{- tool_call.arguments | tojson }}{{- '}\\n</tool_call>' }}\n"
+        "{%- endfor %}\n{%- endif %}\n{%- endif %}\n{{- '<|im_end|>\\n' }}\n{%- endfor %}\n"
+        "{%- if add_generation_prompt %}\n{{- '<|im_start|>assistant\\n' }}\n"
+        "{%- if enable_thinking is defined and enable_thinking is false %}\n"
+        "{{- '<think>\\n\\n</think>\\n\\n' }}\n{%- endif %}\n{%- endif %}\n"
+    ),
+    "llama": (
+        "{{- bos_token }}\n{%- if not date_string is defined %}\n"
+        '{%- set date_string = "26 Jul 2024" %}\n{%- endif %}\n'
+        "{%- if messages[0]['role'] == 'system' %}\n"
+        "{%- set system_message = messages[0]['content']|trim %}\n"
+        "{%- set messages = messages[1:] %}\n{%- else %}\n"
+        '{%- set system_message = "" %}\n{%- endif %}\n'
+        '{{- "<|start_header_id|>system<|end_header_id|>\\n\\nToday Date: " + date_string }}\n'
+        "{{- system_message }}\n{{- '<|eot_id|>' }}\n"
+        "{%- if tools is not none %}\n{%- for t in tools %}\n{{- t | tojson(indent=4) }}\n"
+        "{%- endfor %}\n{%- endif %}\n{%- for message in messages %}\n"
+        "{{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' }}\n"
+        "{{- message['content'] | trim + '<|eot_id|>' }}\n{%- endfor %}\n"
+        "{%- if add_generation_prompt %}\n"
+        "{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}\n{%- endif %}\n"
+    ),
+    "mistral": (
+        "{{ bos_token }}{% for message in messages %}"
+        "{% if message['role'] not in ['user', 'assistant', 'system', 'tool'] %}"
+        "{{ raise_exception('unknown role') }}{% endif %}"
+        "{% if message['role'] == 'user' %}"
+        "{% if tools and loop.last %}{{ '[AVAILABLE_TOOLS] ' + (tools | tojson) }}{% endif %}"
+        "{{ '[INST] ' + message['content'] + ' [/INST]' }}"
+        "{% else %}{{ message['content'] + eos_token }}{% endif %}{% endfor %}"
+    ),
+}
+CITY: dict[str, Any] = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "description": "Größe <b> & 'so'"}},
+}
+TOOL = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
+LONG: list[dict[str, Any]] = [
+    {"role": "system", "content": " Be brief. "},
+    {"role": "user", "content": "Wetter in Zürich?"},
+    {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [
+            {"type": "function", "function": {"name": "weather", "arguments": {"city": "Zürich"}}}
+        ],
+    },
+    {"role": "tool", "content": '{"t": 3}'},
+    {"role": "user", "content": "And now?"},
+]
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("tools", [None, [TOOL]])
+@pytest.mark.parametrize("options", [{}, {"enable_thinking": False, "date_string": "1 May 2026"}])
+@pytest.mark.parametrize("opens_a_turn", [True, False])
+def test_templates_write_what_transformers_writes(
+    name: str, tools: list[dict[str, Any]] | None, options: dict[str, object], opens_a_turn: bool
+) -> None:
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    special = {"bos_token": "<s>", "eos_token": "</s>"}
+    theirs = render_jinja_template(
+        [LONG],
+        tools=tools,
+        chat_template=TEMPLATES[name],
+        add_generation_prompt=opens_a_turn,
+        **options,
+        **special,
+    )
+
+    ours = JinjaTemplate(TEMPLATES[name], special).render(
+        LONG, tools=tools, options=options, add_generation_prompt=opens_a_turn
+    )
+
+    assert ours == (theirs[0][0] if isinstance(theirs[0], list) else theirs[0])
+
+
+def test_a_bare_function_is_a_tool_and_no_tools_are_none() -> None:
+    bare = render("{{ tools | tojson }}", tools=[TOOL["function"]])
+
+    assert bare == render("{{ tools | tojson }}", tools=[TOOL])
+    assert render("{{ tools is none }}", tools=[]) == "True"
+
+
+def test_options_cannot_replace_the_conversation() -> None:
+    assert render("{{ messages[0].content }}", options={"messages": [], "tools": 1}) == "hi"
