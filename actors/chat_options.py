@@ -6,7 +6,7 @@ from typing import Any, TypedDict
 
 from ..messages import ChatFormat, RequestRejected
 from .request_options import Options, short
-from .text.answer_formats import REASONING_FORMATS, TOOL_FORMATS, opens_reasoning
+from .text.answer_formats import REASONING_FORMATS, TOOL_FORMATS, begun_in
 
 
 class ChatWords(TypedDict, total=False):
@@ -57,8 +57,8 @@ class ChatOptions:
         reasoning = _chosen(self.reasoning_format, model.reasoning)
         tools = _chosen(self.tool_format, model.tools if self.tools else None)
         continued = str(messages[-1].get("content", "")) if self.continue_final_message else ""
-        is_reasoning = reasoning is not None and opens_reasoning(prompt, continued)
-        return ChatFormat(reasoning, tools, is_reasoning)
+        begun = begun_in(prompt, continued) if reasoning or tools else ""
+        return ChatFormat(reasoning, tools, begun)
 
 
 CHAT_WORDS = tuple(field.name for field in fields(ChatOptions))

@@ -49,7 +49,7 @@ class ChatFormat:
 
     reasoning: str | None = None
     tools: str | None = None
-    is_reasoning: bool = False  # the prompt has opened the reasoning, so the answer begins in it
+    begun: str = ""  # what the prompt has the model say already: the answer goes on from there
 
 
 def joined_parts(parts: Iterable[AnswerPart]) -> tuple[AnswerPart, ...]:

@@ -14,7 +14,7 @@ from stepahead import (
     ToolCallDelta,
 )
 from stepahead.actors.text.answer_formats import (
-    opens_reasoning,
+    begun_in,
     reasoning_format_of,
     tool_format_of,
 )
@@ -96,6 +96,21 @@ async def test_a_template_may_open_the_reasoning_in_the_prompt() -> None:
     )
 
     assert (result.reasoning, result.content) == ("Hm", "Yes.")
+
+
+@virtual
+async def test_a_call_that_the_prompt_has_begun_is_completed() -> None:
+    begun = '<tool_call>\n{"name": "weather", "arguments": {"city": "'
+    messages = [*ASK, {"role": "assistant", "content": begun}]
+    chat: dict[str, Any] = {"continue_final_message": True, "tools": [TOOL]}
+    prompt = QWEN.encode_chat(messages, **chat)[0]
+    answer = 'Bern"}}\n</tool_call>'
+    async with scripted_engine(QWEN, [(prompt, QWEN.encode(answer))], **ROOMY) as engine:
+        result = await engine.chat(messages, **chat)
+
+    (call,) = result.tool_calls
+    assert (call.name, call.arguments) == ("weather", '{"city": "Bern"}')
+    assert (call.source, result.content) == (answer, "")
 
 
 @virtual
@@ -211,16 +226,15 @@ def test_the_template_or_the_vocabulary_tells_about_reasoning() -> None:
 @pytest.mark.parametrize(
     ("prompt", "continued", "expected"),
     [
-        ("assistant\n<think>\n", "", True),
-        ("assistant\n<think>\n\n</think>\n\n", "", False),
-        ("assistant\n", "", False),
-        ("assistant\n<think>Hm", "<think>Hm", True),
-        ("assistant\n<think>Hm", "Hm", True),
-        ("assistant\n<think>a</think>b", "<think>a</think>b", False),
-        ("user\n<think>assistant\nb", "b", False),
+        ("assistant\n<think>\n", "", "<think>"),
+        ("assistant\n<think>\n\n</think>\n\n", "", ""),
+        ("assistant\n", "", ""),
+        ("assistant\n<think>Hm", "<think>Hm", "<think>Hm"),
+        ("assistant\n<think>Hm", "Hm", "<think>Hm"),
+        ("user\n<think>assistant\nb", "b", "b"),
     ],
 )
-def test_a_prompt_tells_whether_its_reasoning_is_open(
-    prompt: str, continued: str, expected: bool
+def test_a_prompt_tells_what_the_model_has_said_already(
+    prompt: str, continued: str, expected: str
 ) -> None:
-    assert opens_reasoning(prompt, continued) is expected
+    assert begun_in(prompt, continued) == expected

@@ -75,7 +75,7 @@ def told(text: str, chat: ChatFormat, vocabulary: str = "tokens that are shown")
 
 QWEN, LLAMA = ChatFormat("think", "hermes"), ChatFormat(None, "llama3_json")
 MIXTRAL = ChatFormat(None, "mistral")
-OPENED = ChatFormat("think", "hermes", is_reasoning=True)
+OPENED = ChatFormat("think", "hermes", "<think>\n")
 WEATHER = '{"name": "weather", "arguments": {"city": "Zürich"}}'
 WEATHER_OF_LLAMA = '{"name": "weather", "parameters": {"city": "Zürich"}}'
 CALLED = ("tool_call", "weather", '{"city": "Zürich"}')
@@ -165,11 +165,15 @@ def without_markers(text: str) -> str:
 
 
 @bounded
-@given(data=st.data(), opened=st.booleans(), skip=st.booleans())
+@given(
+    data=st.data(),
+    begun=st.sampled_from(("", "<think>", "<think>a ", "So ", "<tool_call>{", '{"name": "')),
+    skip=st.booleans(),
+)
 @every_vocabulary
 @pytest.mark.parametrize("tools", ["hermes", "llama3_json", "mistral", None])
 def test_the_parts_join_to_the_text_of_any_ids(
-    vocabulary: str, tools: str | None, data: st.DataObject, opened: bool, skip: bool
+    vocabulary: str, tools: str | None, data: st.DataObject, begun: str, skip: bool
 ) -> None:
     tokenizer = VOCABULARIES[vocabulary]
     snippets = [*MARKERS, WEATHER, WEATHER_OF_LLAMA, f"[{WEATHER}]", "{", "é", " ", "\n", "a", '"']
@@ -177,7 +181,7 @@ def test_the_parts_join_to_the_text_of_any_ids(
     anything = st.lists(st.integers(0, tokenizer.vocab_size + 2), max_size=30)
     ids = data.draw(texts | anything)
     sizes = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))
-    chat = ChatFormat("think", tools, opened)
+    chat = ChatFormat("think", tools, begun)
 
     parts, text, _ = parts_of(ids, chat, tokenizer, sizes=sizes, skip_special_tokens=skip)
 

@@ -129,7 +129,7 @@ SAMPLES: list[Message] = [
         10**18,
         None,
         b"salt",
-        chat=ChatFormat("think", "hermes", True),
+        chat=ChatFormat("think", "hermes", "<think>"),
         bad_words=((3,),),
     ),
     Abort(1),

@@ -264,5 +264,10 @@ def test_a_bare_function_is_a_tool_and_no_tools_are_none() -> None:
     assert render("{{ tools is none }}", tools=[]) == "True"
 
 
+def test_tools_that_the_template_would_not_show_are_refused() -> None:
+    with pytest.raises(RequestRejected, match="does not show tools"):
+        render(CHATML, tools=[TOOL])
+
+
 def test_options_cannot_replace_the_conversation() -> None:
     assert render("{{ messages[0].content }}", options={"messages": [], "tools": 1}) == "hi"

@@ -20,7 +20,7 @@ from ...messages import Finished, FinishReason, Message, seal
 
 ROOT_HEAD = 8  # bytes that tell a salt's length in a root
 
-_TEXTS = {"stop", "bad_words", "grammar", "structured", "response_format"}
+_TEXTS = {"begun", "stop", "bad_words", "grammar", "structured", "response_format"}
 _OTHER_IDS = {"prompt", "stop_token_id", "banned_ids", "logit_bias", "top_ids"}
 
 

@@ -56,8 +56,8 @@ def tool_format_of(template: str) -> str | None:
     return "llama3_json" if is_llama and '"parameters"' in template else None
 
 
-def opens_reasoning(prompt: str, continued: str = "") -> bool:
-    """Whether a prompt leaves its reasoning open; it may end in `continued`, the model's own."""
-    if THINK_CLOSE in continued or THINK_OPEN in continued:
-        return continued.rfind(THINK_OPEN) > continued.rfind(THINK_CLOSE)
-    return prompt.removesuffix(continued).rstrip().endswith(THINK_OPEN)
+def begun_in(prompt: str, continued: str = "") -> str:
+    """What the prompt has the model say already: the message it is to go on with, `continued`, and
+    a marker that the template opened the reasoning with."""
+    is_open = prompt.removesuffix(continued).rstrip().endswith(THINK_OPEN)
+    return (THINK_OPEN if is_open else "") + continued

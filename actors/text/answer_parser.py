@@ -9,7 +9,7 @@ from hashlib import blake2b
 
 from ...messages import AnswerPart, ChatFormat, ReasoningDelta, TextDelta, ToolCallDelta
 from .answer_formats import THINK_CLOSE, THINK_OPEN, TOOL_FORMATS
-from .markers import Piece
+from .markers import MarkerFinder, Piece
 from .tool_calls import CallText, ParsedCall
 
 _BEHIND_MARKERS = "\n"  # what is trimmed there, and
@@ -25,13 +25,14 @@ class AnswerParser:
     def __init__(self, chat: ChatFormat, id_prefix: str = "") -> None:
         self._tools = None if chat.tools is None else TOOL_FORMATS[chat.tools]
         self._thinks = (THINK_OPEN, THINK_CLOSE) if chat.reasoning else ()
-        self._reasoning = _Reasoning() if chat.is_reasoning else None
+        self._reasoning: _Reasoning | None = None
         self._call: CallText | None = None
         self._source: list[str] = []  # of the call
         self._trimmed = ""  # what is trimmed from the text that comes next
         self._may_begin_call = self._calls_are_bare
         self._id_prefix = id_prefix
         self._call_ids: set[str] = set()
+        self._go_on_from(chat.begun)
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -60,6 +61,16 @@ class AnswerParser:
         if marker is not None and self._tools is not None and marker == self._tools.open:
             return self._begin_call(text)
         return self._text(text)
+
+    def _go_on_from(self, begun: str) -> None:
+        """What is in the prompt was said, and is no part's source any more."""
+        finder = MarkerFinder(self.markers)
+        for piece in (*finder.push(begun), *finder.finish()):
+            for _ in self.push(piece):
+                pass
+        self._source.clear()
+        if self._reasoning is not None:
+            self._reasoning.forget_space()
 
     def finish(self) -> Iterator[AnswerPart]:
         """The answer is over: give what was held back."""
@@ -190,6 +201,9 @@ class _Reasoning:
         self._space = text[len(said) :]
         if said:
             yield ReasoningDelta(said, said)
+
+    def forget_space(self) -> None:
+        self._space = ""
 
     def close(self, marker: str) -> Iterator[AnswerPart]:
         return _hidden_reasoning(self._space + marker)

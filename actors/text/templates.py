@@ -40,9 +40,14 @@ class JinjaTemplate:
         With `continue_final_message` it ends right after the text of the last message, whose
         trailing spaces are kept, and neither an end of turn nor a new turn follows.
         """
-        checked = checked_messages(messages)
+        checked, functions = checked_messages(messages), checked_tools(tools)
+        if functions and "tools" not in self.source:
+            raise RequestRejected(
+                "the model's chat template does not show tools to the model; tell it of them in a "
+                "message, leave out tools and give a tool_format"
+            )
         names = {**self._special_tokens, **(options or {})}
-        names |= {"messages": checked, "tools": checked_tools(tools), "documents": None}
+        names |= {"messages": checked, "tools": functions, "documents": None}
         if not continue_final_message:
             return self._run({**names, "add_generation_prompt": add_generation_prompt})
         checked[-1]["content"] = f"{checked[-1]['content']}{_END_OF_TEXT}"

@@ -27,7 +27,7 @@ _SPECIAL_PATTERN = re.compile("(" + "|".join(map(re.escape, _SPECIAL_TOKENS)) + 
 
 
 class ToyTemplate:
-    """`<role>text<end>` for each message, then `<assistant>`; it knows no tools and no options."""
+    """`<role>text<end>` for each message, then `<assistant>`."""
 
     source = ""
 
@@ -40,6 +40,8 @@ class ToyTemplate:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
     ) -> str:
+        if tools or options:
+            raise RequestRejected("the toy's chats know neither tools nor template_options")
         turns = [self._turn(message) for message in checked_messages(messages)]
         text = "<end>".join(turns)
         if continue_final_message:
