@@ -102,6 +102,23 @@ class Output:
     def tool_calls(self) -> tuple[ToolCallDelta, ...]:
         return tuple(part for part in self.parts if isinstance(part, ToolCallDelta))
 
+    @property
+    def message(self) -> dict[str, object]:
+        """The answer as a message, for the next turn of the conversation."""
+        message: dict[str, object] = {"role": "assistant", "content": self.content}
+        if self.reasoning:
+            message["reasoning_content"] = self.reasoning
+        if self.tool_calls:
+            message["tool_calls"] = [
+                {
+                    "id": call.call_id,
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": call.arguments},
+                }
+                for call in self.tool_calls
+            ]
+        return message
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -142,3 +159,7 @@ class Result:
     @property
     def tool_calls(self) -> tuple[ToolCallDelta, ...]:
         return self.outputs[0].tool_calls
+
+    @property
+    def message(self) -> dict[str, object]:
+        return self.outputs[0].message

@@ -18,6 +18,7 @@ from stepahead.actors.text.answer_formats import (
     reasoning_format_of,
     tool_format_of,
 )
+from stepahead.actors.text.conversation import checked_messages
 from stepahead.messages import ChatFormat
 
 from .chat_vocabularies import END, byte_tokenizer
@@ -69,6 +70,19 @@ async def test_an_answer_comes_in_typed_parts_and_the_result_has_them_too() -> N
     assert [part.name for part in parts if isinstance(part, ToolCallDelta)] == ["weather"]
     assert result.finish_reason is FinishReason.STOP
     assert result.usage.completion_tokens == len(QWEN.encode(ANSWER)) + 1  # and the EOS
+    assert result.message == {
+        "role": "assistant",
+        "content": "Let me see.",
+        "reasoning_content": "Hm",
+        "tool_calls": [
+            {
+                "id": call.call_id,
+                "type": "function",
+                "function": {"name": "weather", "arguments": '{"city": "Bern"}'},
+            }
+        ],
+    }
+    assert checked_messages([result.message])
 
 
 @virtual

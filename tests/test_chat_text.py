@@ -102,6 +102,8 @@ ANSWERS: list[tuple[str, ChatFormat, Said]] = [
     (f"<think><tool_call>{WEATHER}</think>", QWEN, [("reasoning", f"<tool_call>{WEATHER}")]),
     (f"<tool_call>{WEATHER}", QWEN, [CALLED]),  # the end of the answer ends a call, too
     (f"<tool_call>{WEATHER[:-3]}", QWEN, [("text", f"<tool_call>{WEATHER[:-3]}")]),
+    (f"<tool_call>{WEATHER}}} \n</tool_call>", QWEN, [CALLED, ("text", "} \n</tool_call>")]),
+    (f"<tool_call>{WEATHER} \nand", QWEN, [CALLED, ("text", "and")]),
     ("<tool_call>{oops}</tool_call>!", QWEN, [("text", "<tool_call>{oops}</tool_call>!")]),
     ("<tool_call>f(x)</tool_call>", QWEN, [("text", "<tool_call>f(x)</tool_call>")]),
     ("<tool_call>[]</tool_call>", QWEN, [("text", "<tool_call>[]</tool_call>")]),

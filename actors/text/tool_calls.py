@@ -25,7 +25,8 @@ class CallText:
         self._head = ""  # before the JSON
         self._json: list[str] = []
         self._end = JsonEnd()
-        self.is_complete = False  # the JSON has ended, and the format has no marker behind it
+        self._has_ended = False
+        self.is_complete = False  # the JSON has ended, and no marker is to come or none came
 
     @property
     def may_be_call(self) -> bool:
@@ -40,10 +41,16 @@ class CallText:
             self._head, text = self._head + text[:start], text[start:]
         if not text:
             return ""
-        end = len(text) if self._format.close else self._end.find(text)
-        self.is_complete = end is not None and not self._format.close
+        end = 0 if self._has_ended else self._end.find(text)
+        if end is None:
+            self._json.append(text)
+            return ""
+        self._has_ended = True
+        if self._format.close:  # space may stand before it
+            end = len(text) - len(text[end:].lstrip())
         self._json.append(text[:end])
-        return "" if end is None else text[end:]
+        self.is_complete = self._format.close is None or end < len(text)
+        return text[end:]
 
     def add_marker(self, marker: str) -> None:
         """Take a marker that stands inside of the call."""
