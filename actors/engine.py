@@ -20,6 +20,7 @@ from .chat_options import ChatRequestOptions, without_chat_words
 from .config import EngineConfig
 from .engine_control import EngineControl
 from .engine_history import EngineHistory
+from .engine_scoring import EngineScoring
 from .engine_texts import EngineTexts
 from .intake import Intake
 from .journal import Journal
@@ -34,7 +35,7 @@ from .streams import OutputStream
 from .wiring import Wiring, core_setup, wire
 
 
-class Engine(EngineTexts, EngineHistory, EngineControl):
+class Engine(EngineTexts, EngineScoring, EngineHistory, EngineControl):
     """An LLM inference engine that lives in the event loop it was started in.
 
         async with Engine(EngineConfig(model="smollm2-135m")) as engine:

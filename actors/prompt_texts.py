@@ -46,6 +46,36 @@ class PromptTexts:
             await self._away(len(prompt), lambda: _ids(self._tokenizer.encode(prompt)))
         )
 
+    async def read_pair(self, prompt: Prompt, before: Ints, completion: Prompt) -> tuple[Ints, int]:
+        """The ids of a prompt, which by itself was read as `before`, with what follows it; and
+        where that begins.
+
+        Two texts are written as one, so that the boundary is tokenised as it would be in a text:
+        a token that reaches across it belongs to the completion.
+        """
+        if isinstance(prompt, str) and isinstance(completion, str):
+            return await self._read_texts(prompt, before, completion)
+        if isinstance(completion, str):
+            after = _ids(await self.tokenize(completion, add_special_tokens=False))
+        else:
+            after = await self._reader.read(completion) if len(completion) else _ids(())
+        return self._paired(before, after)
+
+    async def _read_texts(self, prompt: str, before: Ints, completion: str) -> tuple[Ints, int]:
+        whole = await self.read(prompt + completion)
+        common = min(len(before), len(whole))
+        differ = (before[:common] != whole[:common]).nonzero()[0]
+        start = int(differ[0]) if len(differ) else common
+        if start == 0 or not completion:  # nothing precedes it, or nothing follows
+            after = await self.tokenize(completion, add_special_tokens=False)
+            return self._paired(before, _ids(after))
+        return whole, start
+
+    def _paired(self, before: Ints, after: Ints) -> tuple[Ints, int]:
+        if not len(after):
+            raise RequestRejected("a completion is empty; it must hold at least one token")
+        return self._served(seal(np.concatenate([before, after]))), len(before)
+
     async def read_chat(
         self, messages: Conversation, chat: ChatOptions, *, is_open: bool = False
     ) -> tuple[Ints, ChatFormat]:

@@ -9,14 +9,19 @@ from ..messages import RequestRejected
 MAX_SECONDS = 1e9
 
 
-class Options(TypedDict, total=False):
-    """Request options, as keywords; RequestOptions tells what each means."""
+class ScoreOptions(TypedDict, total=False):
+    """Request options that several requests may share, as keywords."""
 
-    request_id: str | None
     priority: int
     deadline: float | None
     queue_timeout: float | None
     cache_salt: str | None
+
+
+class Options(ScoreOptions, total=False):
+    """Request options, as keywords; RequestOptions tells what each means."""
+
+    request_id: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,7 +54,7 @@ from .errors import (
     StepaheadError,
 )
 from .logprobs import Logprobs, LogprobsWanted, PositionLogprobs, TokenLogprob
-from .outputs import Delta, Finished, Output, Result, Timings, Usage
+from .outputs import Delta, Finished, Output, Result, Score, Timings, Usage
 from .params import SamplingParams
 from .requests import (
     Abort,
@@ -177,6 +177,7 @@ __all__ = [
     "RowState",
     "SampleRows",
     "SamplingParams",
+    "Score",
     "SequenceAdmitted",
     "StepDone",
     "StepFailed",

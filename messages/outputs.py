@@ -163,3 +163,17 @@ class Result:
     @property
     def message(self) -> dict[str, object]:
         return self.outputs[0].message
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How likely given tokens are behind a prompt."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[PositionLogprobs, ...]  # one for each of `token_ids`
+    usage: Usage  # of the request that computed them: prompt and completion are its prompt
+
+    @property
+    def logprob(self) -> float:
+        """Of all tokens together."""
+        return sum(position.token.logprob for position in self.logprobs)

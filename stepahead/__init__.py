@@ -18,13 +18,16 @@ if TYPE_CHECKING:
         FinishReason,
         ModelError,
         Output,
+        PositionLogprobs,
         ReasoningDelta,
         RequestFailed,
         RequestRejected,
         Result,
         SamplingParams,
+        Score,
         StepaheadError,
         TextDelta,
+        TokenLogprob,
         ToolCallDelta,
     )
 
@@ -42,13 +45,16 @@ __all__ = [
     "FinishReason",
     "ModelError",
     "Output",
+    "PositionLogprobs",
     "ReasoningDelta",
     "RequestFailed",
     "RequestRejected",
     "Result",
     "SamplingParams",
+    "Score",
     "StepaheadError",
     "TextDelta",
+    "TokenLogprob",
     "ToolCallDelta",
 ]
 
