@@ -128,6 +128,7 @@ def _open_device(
         model=str(path),
         dtype=config.dtype,
         quantization=config.quantization,
+        deterministic=config.deterministic,
         block_size=config.block_size,
         num_blocks=config.num_blocks,
         kv_memory=config.kv_memory,

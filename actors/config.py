@@ -22,6 +22,7 @@ class EngineConfig:
     dtype: DType = "auto"  # auto: bfloat16 where the processor multiplies it natively
     quantization: Quantization = "auto"  # auto: GGUF weights as the file packs them, unless a dtype
     # is asked for; none: unpacked to the dtype; int8, int4: what has more bits is quantised
+    deterministic: bool = False  # logits have the same bits alone and in any batch: slower
     block_size: int = 16  # positions per KV block
     num_blocks: int | None = None
     kv_memory: int | None = None  # bytes of KV; used when num_blocks is None
@@ -60,7 +61,7 @@ class EngineConfig:
                 raise ConfigError(
                     f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(choices)}"
                 )
-        for name in ("prefix_caching", "check_invariants"):
+        for name in ("deterministic", "prefix_caching", "check_invariants"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"{name} is {getattr(self, name)!r}; it must be True or False")
 

@@ -29,6 +29,7 @@ class EngineOptions:
     max_num_batched_tokens: int | None
     steps_in_flight: int | None
     no_prefix_caching: bool
+    deterministic: bool
     record: Path | None
     log: str
 
@@ -41,9 +42,11 @@ class EngineOptions:
 
     def words(self) -> list[str]:
         """What was said, as the words of another command line; it neither logs nor records."""
-        given = _given(self, without=("no_prefix_caching", "log", "record"))
+        unlike = ("no_prefix_caching", "deterministic", "log", "record")
+        given = _given(self, without=unlike)
         words = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
-        return words + ["--no-prefix-caching"] * self.no_prefix_caching
+        words += ["--no-prefix-caching"] * self.no_prefix_caching
+        return words + ["--deterministic"] * self.deterministic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +108,11 @@ _ENGINE = (
         type=click.Choice(get_args(Quantization)),
         help="auto: a GGUF file's weights as they are; none: unpacked to the dtype; int8, int4: "
         "what has more bits is quantised.",
+    ),
+    click.option(
+        "--deterministic",
+        is_flag=True,
+        help="Logits have the same bits alone and in any batch: slower, see the documentation.",
     ),
     *_LIMITS,
     click.option(

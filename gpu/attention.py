@@ -5,6 +5,7 @@ before any row attends, since a row may read blocks that another row of the step
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +23,16 @@ class Scores:
     window: int | None = None  # positions a token sees, itself included
     softcap: float | None = None
     sinks: Tensor | None = None  # [heads], logits that take part in the softmax and carry no value
+
+
+class Attention(Protocol):
+    """What every layer of a model calls."""
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scores: Scores
+    ) -> Tensor:
+        """Query [tokens, heads, dim], key and value [tokens, kv_heads, dim] → like query."""
+        ...
 
 
 class Workspace:

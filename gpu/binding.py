@@ -13,6 +13,7 @@ from .native.decoder import KV_DTYPE, NativeDecoder, default_threads, why_not
 from .native.library import load_library
 from .options import DeviceOptions
 from .step_model import StepModel, TorchModel
+from .tiles import TiledModel
 
 logger = logging.getLogger(__name__)
 
@@ -55,14 +56,24 @@ def why_not_native(model: OpenModel, options: DeviceOptions) -> str | None:
     return None if is_fast else "the processor has no AVX-512 VNNI"
 
 
-def bind(model: OpenModel, max_model_len: int, kv: PagedKV, *, bits: int = 8) -> StepModel:
+def bind(
+    model: OpenModel,
+    max_model_len: int,
+    kv: PagedKV,
+    *,
+    bits: int = 8,
+    deterministic: bool = False,
+) -> StepModel:
     """Load a model's weights for sequences of up to `max_model_len`, over this KV memory. Weights
-    of more than `bits` are quantised to 8 or 4 of them, by the native decoder.
+    of more than `bits` are quantised to 8 or 4 of them, by the native decoder, whose logits never
+    depend on batch or chunks; with `deterministic` those of torch do not either.
 
-    Raises ModelError where the memory is the native decoder's and the model is not for it.
+    Raises ModelError where the memory is the native decoder's and the model is not for it, and
+    ConfigError where a model cannot be deterministic.
     """
     if kv.dtype != KV_DTYPE:
-        return TorchModel(model.build(max_model_len), kv)
+        decoder = model.build(max_model_len)
+        return TiledModel(decoder, kv) if deterministic else TorchModel(decoder, kv)
     if model.fast is None:
         raise ModelError("models of this family cannot be run on quantised weights")
     config, source = model.fast

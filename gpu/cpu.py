@@ -252,7 +252,13 @@ def _load(options: DeviceOptions) -> tuple[StepRunner, DeviceFacts]:
     touching.start()
     try:
         with torch.inference_mode(), huge_pages():
-            bound = bind(model, pool.max_model_len, kv, bits=bits_of(options))
+            bound = bind(
+                model,
+                pool.max_model_len,
+                kv,
+                bits=bits_of(options),
+                deterministic=options.deterministic,
+            )
     finally:
         touching.join()
     facts = DeviceFacts(

@@ -75,7 +75,7 @@ def make_inputs(plan: StepPlan, tables: SlotTables) -> StepInputs:
         token_ids=_tensor(tables.tokens[slots, positions]),
         positions=_tensor(positions),
         kv_rows=torch.from_numpy(kv_rows),
-        unwritten=_tensor(_rows_past_the_end(plan, tables)),
+        unwritten=_tensor(rows_past_the_end(plan.slots, plan.starts, plan.lengths, tables)),
         groups=tuple(_decode_groups(plan, tables, np.flatnonzero(is_decode), ends - 1)),
         chunks=tuple(_chunk_rows(plan, tables, np.flatnonzero(~is_decode), ends)),
         sampling_tokens=torch.from_numpy(sampled_tokens(plan)),
@@ -86,17 +86,17 @@ def _tensor(array: NDArray[np.integer]) -> Tensor:
     return torch.from_numpy(array.astype(np.int64))
 
 
-def _rows_past_the_end(plan: StepPlan, tables: SlotTables) -> Indices:
+def rows_past_the_end(slots: Longs, starts: Ints, lengths: Ints, tables: SlotTables) -> Indices:
     """The rest of the last block of every row whose tokens enter that block."""
     size = tables.block_size
-    ends = plan.starts + plan.lengths
+    ends = starts + lengths
     last_block_start = (ends - 1) // size * size
-    enters = (last_block_start >= plan.starts) & (ends % size != 0)
+    enters = (last_block_start >= starts) & (ends % size != 0)
     if not enters.any():
         return np.zeros(0, dtype=np.int64)
     ends, first = ends[enters], last_block_start[enters]
     owner, offsets = expand_rows(ends - first, size - (ends - first))
-    blocks = tables.blocks_of(plan.slots[enters], first)
+    blocks = tables.blocks_of(slots[enters], first)
     return blocks[owner].astype(np.int64) * size + offsets
 
 

@@ -23,4 +23,5 @@ class DeviceOptions:
     max_model_len: int | None = None
     num_slots: int = 128  # rows of the slot table
     max_num_batched_tokens: int = 2048  # token positions per step, at most
+    deterministic: bool = False  # logits have the same bits alone and in any batch
     generic: bool = False  # run through transformers even where a fast path exists

@@ -26,7 +26,13 @@ def load_other_weights(
     model = open_model(source, dtype, generic=options.generic)
     _require_same_shape(runner, facts, model, source)
     with torch.inference_mode(), huge_pages():
-        bound = bind(model, facts.max_model_len, runner.kv, bits=bits_of(options))
+        bound = bind(
+            model,
+            facts.max_model_len,
+            runner.kv,
+            bits=bits_of(options),
+            deterministic=options.deterministic,
+        )
     runner.replace_model(bound)
     return replace(facts, model=source.name)
 

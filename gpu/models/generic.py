@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...messages import ModelError
-from ..attention import Scores, StepAttention
+from ..attention import Attention, Scores
 from ..inputs import StepInputs
 from ..kv import LayerShape
 from .config import Fields
@@ -24,13 +24,7 @@ ATTENTION_NAME = "stepahead_paged"
 _KNOWN_LAYERS = ("full_attention", "sliding_attention")
 
 
-class _Attention(Protocol):
-    def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scores: Scores
-    ) -> Tensor: ...
-
-
-_current: ContextVar[_Attention] = ContextVar("stepahead_attention")
+_current: ContextVar[Attention] = ContextVar("stepahead_attention")
 
 
 class GenericDecoder:
@@ -47,11 +41,11 @@ class GenericDecoder:
         self._layers = getattr(model, self._layers_name)
         self._said = _Said(self._layers)
 
-    def forward(self, inputs: StepInputs, attention: StepAttention) -> Tensor:
+    def forward(self, inputs: StepInputs, attention: Attention) -> Tensor:
         """What the last layer says of each token.  # [tokens, hidden]"""
         return self.run_layers(inputs.token_ids, inputs.positions, attention)
 
-    def run_layers(self, token_ids: Tensor, positions: Tensor, attention: _Attention) -> Tensor:
+    def run_layers(self, token_ids: Tensor, positions: Tensor, attention: Attention) -> Tensor:
         """The same for a flat batch that attends through anything."""
         with _attending(attention):
             output = self._layers(
@@ -167,7 +161,7 @@ class _Probe:
 
 
 @contextmanager
-def _attending(attention: _Attention) -> Iterator[None]:
+def _attending(attention: Attention) -> Iterator[None]:
     """What transformers calls finds this step's attention."""
     token = _current.set(attention)
     try:

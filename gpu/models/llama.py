@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..attention import Scores, StepAttention
+from ..attention import Attention, Scores
 from ..inputs import StepInputs
 from ..kv import LayerShape
 from ..loading.weights import Weights
@@ -55,7 +55,7 @@ class LlamaDecoder:
             return self._embedding
         return weights.take("lm_head.weight", config.vocab_size, config.hidden_size)
 
-    def forward(self, inputs: StepInputs, attention: StepAttention) -> Tensor:
+    def forward(self, inputs: StepInputs, attention: Attention) -> Tensor:
         """What the last layer says of each token.  # [tokens, hidden]"""
         config = self._config
         num_rotated = config.num_heads + config.num_kv_heads

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...messages import ModelError
-from ..attention import StepAttention
+from ..attention import Attention
 from ..inputs import StepInputs
 from ..kv import LayerShape
 from ..loading.gguf_file import GgufFile
@@ -31,7 +31,7 @@ from .llama import LlamaDecoder, kv_layers
 class Decoder(Protocol):
     """A model on flat batches: what a step runs."""
 
-    def forward(self, inputs: StepInputs, attention: StepAttention) -> Tensor:
+    def forward(self, inputs: StepInputs, attention: Attention) -> Tensor:
         """What the last layer says of each of the step's tokens.  # [tokens, hidden]"""
         ...
 
