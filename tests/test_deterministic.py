@@ -105,10 +105,12 @@ def test_logits_are_those_of_transformers_but_for_rounding(runs: Runs) -> None:
 
     model = AutoModelForCausalLM.from_pretrained(runs.folder, dtype=torch.float32)
     expected = model(torch.tensor(runs.sequences)).logits
-    near = 1e-4 if runs.kv.dtype == torch.float32 else 0.3
-    for (slot, position), bits in runs.alone.items():
-        own = torch.frombuffer(bytearray(bits), dtype=torch.float32)
-        assert (own - expected[slot, position]).abs().mean() < near
+    apart = [
+        (torch.frombuffer(bytearray(bits), dtype=torch.float32) - expected[place]).abs().mean()
+        for place, bits in runs.alone.items()
+    ]
+    near = 1e-4 if runs.kv.dtype == torch.float32 else 0.2  # logits go from about -8 to 8
+    assert torch.stack(apart).mean() < near
 
 
 def test_long_sequences_have_the_same_bits_in_other_chunks(tmp_path: Path) -> None:
