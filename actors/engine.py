@@ -103,7 +103,7 @@ class Engine(EngineTexts, EngineScoring, EngineHistory, EngineControl):
             offload=self._offload,
             on_finished=log.finished,
         )
-        self._recorder.watch(self._wiring.cores.opening)
+        self._recorder.watch(self._wiring.cores)
         log.attach(journal)
         ready = asyncio.Event()
         self._task = loop.create_task(self._run(self._wiring, ready), name="stepahead-engine")

@@ -4,11 +4,10 @@ import gc
 import time
 from typing import Any
 
-from ..messages import NO_LONGS, Abort
+from ..messages import Abort
 from .batching import BatchLimits
-from .cores import CoreSetup
+from .cores import Cores, CoreSetup, build_cores
 from .journal import Journal
-from .opening import Opening
 from .recording.format import Header
 from .recording.recorder import Recorder
 
@@ -32,8 +31,7 @@ def measure() -> dict[str, Any]:
 def _time(*, is_recorded: bool) -> tuple[float, float]:
     journal = Journal(time.monotonic_ns)
     if is_recorded:
-        recorder = Recorder(_HEADER, journal)
-        recorder.watch(lambda t_ns: Opening(t_ns, journal.last_seq, NO_LONGS, NO_LONGS))
+        Recorder(_HEADER, journal).watch(_cores(journal))
     message = Abort(1)
     began_s = time.process_time()
     for _ in range(MESSAGES):
@@ -44,6 +42,19 @@ def _time(*, is_recorded: bool) -> tuple[float, float]:
     ended_s = time.process_time()
     scale = 1e6 / MESSAGES
     return (between_s - began_s) * scale, (ended_s - between_s) * scale
+
+
+def _cores(journal: Journal) -> Cores:
+    def refuse(_: object) -> None:
+        raise AssertionError("nothing runs here")
+
+    return build_cores(
+        CoreSetup(limits=_LIMITS, watermark=0),
+        journal,
+        executor=refuse,
+        detokenizer=refuse,
+        call_at=lambda _t_ns, _call: refuse(None),  # type: ignore[arg-type,return-value]
+    )
 
 
 _LIMITS = BatchLimits(

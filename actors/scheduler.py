@@ -77,7 +77,7 @@ class Scheduler(Actor[SchedulerMessage]):
         self._after_turn = after_turn  # invariants to check
         self._timer: Timer | None = None
         self._timer_ns: int | None = None
-        self._failures_in_a_row = 0
+        self.failures_in_a_row = 0
         self.progressed_ns = 0  # when a step was last posted or done, or a request came
 
     def react(self, turn: Turn[SchedulerMessage]) -> None:
@@ -107,7 +107,7 @@ class Scheduler(Actor[SchedulerMessage]):
     def _apply(self, message: SchedulerMessage, now_ns: int) -> None:
         match message:
             case StepDone():
-                self._failures_in_a_row = 0
+                self.failures_in_a_row = 0
                 self.progressed_ns = now_ns
                 self._batcher.complete(message)
             case Generate():
@@ -144,10 +144,10 @@ class Scheduler(Actor[SchedulerMessage]):
             self._weights(LoadWeights(source))
 
     def _count_failure(self, failed: StepFailed) -> None:
-        self._failures_in_a_row += 1
-        if self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW:
+        self.failures_in_a_row += 1
+        if self.failures_in_a_row >= MAX_FAILURES_IN_A_ROW:
             raise RuntimeError(
-                f"the device failed {self._failures_in_a_row} steps in a row: {failed.error}"
+                f"the device failed {self.failures_in_a_row} steps in a row: {failed.error}"
             )
 
     def _set_timer(self) -> None:

@@ -113,6 +113,10 @@ class BlockCache:
         self.free.now_ns = now_ns
         self.free.unpin(self._pins.remove(pin))
 
+    def rehash(self) -> None:
+        """Its state comes from another process."""
+        self._index.rehash()
+
     def check(self) -> None:
         """Assert that every free block is kept for what it holds."""
         free, index, pins = self.free, self._index, self._pins

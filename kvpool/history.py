@@ -69,6 +69,12 @@ class PrefixHistory:
             return why, None
         return PrefixEnd.NEW, self._continuations.most_in_common(before, missing)
 
+    def rehash(self, published: Callable[[int], Key | None], num_blocks: int) -> None:
+        """What is here comes from another process, where bytes hash to other numbers."""
+        keys = [(block, key) for block in range(num_blocks) if (key := published(block))]
+        self._continuations.clear()
+        self._continuations.add([block for block, _ in keys], [key[0] for _, key in keys])
+
     def check(self, published: Callable[[int], Key | None], num_blocks: int) -> None:
         """Assert that what is published is known to follow what it follows."""
         for block in range(num_blocks):

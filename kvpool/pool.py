@@ -325,6 +325,10 @@ class BlockPool:
     def table(self, slot: int) -> tuple[int, ...]:
         return tuple(self._tables[slot])
 
+    def rehash(self) -> None:
+        """Its state comes from another process."""
+        self._cache.rehash()
+
     # Moves of single blocks
 
     def _settle(self, done: int) -> None:

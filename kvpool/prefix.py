@@ -266,6 +266,11 @@ class PrefixIndex:
 
     # Invariants
 
+    def rehash(self) -> None:
+        """Its state comes from another process."""
+        if self._history is not None:
+            self._history.rehash(self.key, len(self._run))
+
     def check(self) -> None:
         """Assert that runs and blocks name each other."""
         for key, run in self._runs.items():

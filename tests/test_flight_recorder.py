@@ -2,6 +2,10 @@
 is asked for."""
 
 import asyncio
+import os
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,15 +23,18 @@ from stepahead.actors.recording import recorder as recorder_module
 from stepahead.actors.recording import ring as ring_module
 from stepahead.actors.recording.privacy import Tokens
 from stepahead.actors.recording.reading import recording_of
+from stepahead.actors.recording.writing import write_recording
 from stepahead.actors.story import tell
 from stepahead.actors.virtual_time import run_virtual
 from stepahead.gpu.device import StepAddress
+from stepahead.gpu.oracle import Oracle
 from stepahead.gpu.simulated import SimulatedDevice
 from stepahead.messages import DecodeError, Generate, StepDone, StepPlan
 
 from .engines import make_engine
 from .test_recording import call_in_many_ways
 
+HASHES = {"PYTHONHASHSEED": "7"}
 SECRET = "the launch code is 7351"
 PARAMS = SamplingParams(max_tokens=12, stop=("never said",), stop_token_ids=(70,))
 
@@ -111,15 +118,69 @@ def small_ring(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorder_module, "MOST_BYTES", 150_000)
 
 
-def ring_of_an_eventful_run(monkeypatch: pytest.MonkeyPatch) -> Recording:
+def ring_of_an_eventful_run(monkeypatch: pytest.MonkeyPatch, path: Path, size: int) -> Recording:
+    """What a ring keeps whose segments hold so many turns."""
     small_ring(monkeypatch)
+    monkeypatch.setattr(ring_module, "LEAST_MESSAGES", size)
+    monkeypatch.setattr(ring_module, "MOST_MESSAGES", size)
 
-    async def scenario() -> Recording:
-        async with make_engine(num_blocks=24, max_model_len=64) as engine:
+    async def scenario() -> None:
+        async with make_engine(
+            num_blocks=24, max_model_len=64, oracle=Oracle(eos_every=200), num_host_blocks=8
+        ) as engine:
             await call_in_many_ways(engine)
-            return engine.recorder.recording
+            engine.recorder.dump(path)
 
-    return run_virtual(scenario())
+    run_virtual(scenario())
+    return read_recording(path)
+
+
+@pytest.mark.parametrize("size", [40, 61, 83, 120])
+def test_what_is_left_of_a_run_begins_with_the_state_of_the_cores_and_replays(
+    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording = ring_of_an_eventful_run(monkeypatch, tmp_path / "dump", size)
+
+    assert recording.opening is not None
+    assert recording.opening.seq > 100
+    replayed = replay(recording)
+    assert replayed.difference is None
+    assert replayed.steps > 10
+
+
+def test_another_process_replays_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ring_of_an_eventful_run(monkeypatch, tmp_path / "dump", 61)
+    code = "import sys; from stepahead.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    words = [sys.executable, "-c", code, "replay", str(tmp_path / "dump")]
+
+    done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, **HASHES})
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("identical: ")
+
+
+def test_a_state_that_was_tampered_with_is_refused_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording = ring_of_an_eventful_run(monkeypatch, tmp_path / "dump", 61)
+    batcher, *others = recording.state[1]  # type: ignore[index]  # the three parts of a state
+    for name in ("subprocess:Popen", "stepahead.messages.errors:EngineDead", "nowhere"):
+        wrong = ["tuple", [["object", 0, name, batcher[3]], *others]]
+
+        with pytest.raises(DecodeError, match="no part of the cores"):
+            replay(replace(recording, state=wrong))
+
+
+def test_a_masked_ring_has_no_state_and_says_that_it_does_not_replay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording = ring_of_an_eventful_run(monkeypatch, tmp_path / "dump", 61)
+    write_recording(recording, tmp_path / "masked", Tokens.MASKED)
+    masked = read_recording(tmp_path / "masked")
+
+    with pytest.raises(DecodeError, match="without the state of its cores; it explains and draws"):
+        replay(masked)
+    assert timeline_of(masked).spans
 
 
 def test_memory_is_bounded_by_dropping_the_oldest_segments(

@@ -1,14 +1,15 @@
 """What a recording's file holds: a magic word, a header, the messages, and an end.
 
-    MAGIC  [version, header]  begun ...  [OPENING, opening]  message message ... message  [end]
+    MAGIC  [version, header]  begun ...  [OPENING, opening, state]  message ... message  [end]
 
 each but the magic word as a frame of messages/frames.py. The header has all that is needed to build
 the same cores again. An opening stands where a recording does not begin with its engine; before it
-are the requests that were live then, as Intake passed them on. A missing end says that the rest was
-lost.
+are the requests that were live then, as Intake passed them on, and beside it the state of the cores
+where there is one. A missing end says that the rest was lost.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from ...messages import DecodeError
 from ...messages.codec import pack, value_of
@@ -16,6 +17,7 @@ from ..cores import CoreSetup
 from ..journal import ActorFailed
 from ..opening import Opening
 from .privacy import Tokens
+from .state_codec import pack_state, unpack_state
 
 MAGIC = b"stepahead recording\n"
 VERSION = 2
@@ -64,12 +66,13 @@ class End:
         return None
 
 
-def packed_opening(opening: Opening) -> bytes:
-    return pack([OPENING, opening])
+def packed_opening(opening: Opening, state: Any | None) -> bytes:
+    return pack([OPENING, opening, None if state is None else pack_state(state)])
 
 
-def unpacked_opening(parts: object) -> Opening | None:
-    """The opening, or None where something else stands."""
-    if isinstance(parts, list) and len(parts) == 2 and parts[0] == OPENING:
-        return value_of(Opening, parts[1])
-    return None
+def unpacked_opening(parts: object) -> tuple[Opening, Any | None] | None:
+    """The opening and the captured state, or None where something else stands."""
+    if not isinstance(parts, list) or len(parts) != 3 or parts[0] != OPENING:
+        return None
+    state = None if parts[2] is None else unpack_state(parts[2])
+    return value_of(Opening, parts[1]), state

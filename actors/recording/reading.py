@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ...messages import DecodeError
 from ...messages.frames import Frame, FrameReader
@@ -20,6 +21,7 @@ class Recording:
     num_damaged: int = 0  # bytes after the last whole frame
     opening: Opening | None = None  # None: it begins with its engine
     begun: tuple[Heard, ...] = ()  # the requests that were live at the opening, as they arrived
+    state: Any | None = None  # of the cores at the opening, as it was captured
 
     @property
     def is_cut(self) -> bool:
@@ -50,11 +52,14 @@ class _Reading:
         self._begun: list[Heard] = []
         self._turns: list[Heard] = []
         self._opening: Opening | None = None
+        self._state: Any | None = None
 
     def recording(self) -> Recording:
         end = self._read()
         begun, turns = tuple(self._begun), tuple(self._turns)
-        return Recording(self._header, turns, end, self._reader.num_left, self._opening, begun)
+        return Recording(
+            self._header, turns, end, self._reader.num_left, self._opening, begun, self._state
+        )
 
     def _read(self) -> End | None:
         while (parts := self._reader.next()) is not None:
@@ -64,7 +69,7 @@ class _Reading:
             if opening is None:
                 self._add(Frame.unpacked(parts))
             else:
-                self._opening = opening
+                self._opening, self._state = opening
                 self._begun, self._turns = self._turns, []
         return None
 

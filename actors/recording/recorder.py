@@ -5,21 +5,20 @@ They are encoded when they are written.
 """
 
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
 from ...gpu.device import DeviceFacts
 from ...messages import ConfigError, Message
 from ..config import EngineConfig
-from ..cores import CoreSetup
+from ..cores import Cores, CoreSetup
 from ..journal import Journal, Turn
 from ..kvpool import PoolAnswer
-from ..opening import Opening
 from .format import End, Header
 from .privacy import Tokens
 from .reading import Recording
 from .ring import Ring
+from .state import NotCapturable, capture
 from .writing import write_recording
 
 logger = logging.getLogger(__name__)
@@ -49,17 +48,17 @@ class Recorder:
         self._failure_path = failure_path
         self._header = header
         self._journal = journal
-        self._open: Callable[[int], Opening] | None = None
+        self._cores: Cores | None = None
         self._ring = Ring(MOST_BYTES)
         self._is_over = False
         self._extend = self._ring.segments[-1].parts.extend
         self._room = self._ring.room
         self._detach = journal.attach(self._hear)
 
-    def watch(self, opening: Callable[[int], Opening]) -> None:
+    def watch(self, cores: Cores) -> None:
         """The cores are there, so that segments can be opened; a whole recording has but one."""
         if self._path is None:
-            self._open = opening
+            self._cores = cores
 
     def _hear(self, actor: str, turn: Turn[Message]) -> None:
         """A sink: it costs every message, so it does next to nothing."""
@@ -72,20 +71,25 @@ class Recorder:
 
     def _rotate(self, turn: Turn[Message]) -> None:
         """Before a turn of the Scheduler, when no question is open, a segment may begin."""
-        if self._open is None or isinstance(turn.envelopes[0].message, _ANSWERS):
+        cores = self._cores
+        if cores is None or isinstance(turn.envelopes[0].message, _ANSWERS):
             return
-        self._extend = self._ring.open(self._open(turn.t_ns)).parts.extend
+        try:
+            state = capture(cores)
+        except NotCapturable:  # the segment explains and draws, and cannot be replayed
+            state = None
+        self._extend = self._ring.open(cores.opening(turn.t_ns), state).parts.extend
         self._room = self._ring.room
 
     @property
     def recording(self) -> Recording:
         """What is kept, as if it had been read."""
         segments = self._ring.segments
-        opening = segments[0].opening
+        opening, state = segments[0].opening, segments[0].state
         begun = self._ring.begun if opening is not None else ()
         turns = tuple(heard for segment in segments for heard in segment.turns)
         end = End(self._journal.failure, is_live=not self._is_over)
-        return Recording(self._header, turns, end, opening=opening, begun=begun)
+        return Recording(self._header, turns, end, opening=opening, begun=begun, state=state)
 
     def stop(self) -> None:
         """Record no more."""

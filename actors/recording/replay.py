@@ -7,7 +7,7 @@ the cores begin themselves, a question and its answer, must be the next in the s
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias, get_args
 
 from ...messages import (
@@ -20,12 +20,13 @@ from ...messages import (
     same,
 )
 from ..batching import Drafter, Grammars
-from ..cores import Cores, build_cores
+from ..cores import Cores, CoreSetup, build_cores
 from ..journal import ActorFailed, Envelope, Heard, Journal, Turn
 from ..kvpool import PoolAnswer, PoolQuestion
 from .difference import Difference
 from .privacy import Tokens
 from .reading import Recording
+from .state import restore
 
 CORES = ("scheduler", "kvpool")
 _QUESTIONS, _ANSWERS = get_args(PoolQuestion), get_args(PoolAnswer)
@@ -63,7 +64,7 @@ def replay(
 
     What was recorded with a drafter or with grammars is replayed with the same ones.
     """
-    if recording.opening is not None:
+    if recording.opening is not None and recording.state is None:
         raise DecodeError(
             f"the recording begins after message {recording.opening.seq:,} of its engine, without "
             "the state of its cores; it explains and draws, and cannot be replayed"
@@ -98,7 +99,8 @@ class _Replay:
         self._is_stopped = False
         self._end = recording.end
         self._turns = deque(turn for turn in recording.turns if turn.actor in CORES)
-        self._said = {actor: _heard_by(actor, recording.turns) for actor in _SAID}
+        since = 0 if recording.opening is None else recording.opening.seq
+        self._said = {actor: _heard_by(actor, recording.turns, since) for actor in _SAID}
         whole = recording.turns if self._end is not None else recording.turns[:-1]
         self._is_cut = recording.is_cut
         self._last = {turn.actor: turn.turn.number for turn in whole}
@@ -108,7 +110,7 @@ class _Replay:
         self._journal = Journal(self._clock)
         self._journal.attach(self._hear)
         self._cores = build_cores(
-            recording.header.setup,
+            _setup_of(recording),
             self._journal,
             executor=lambda message: self._compare_said("executor", message),
             detokenizer=lambda message: self._compare_said("detokenizer", message),
@@ -117,6 +119,8 @@ class _Replay:
             drafter=drafter,
             grammars=grammars,
         )
+        if recording.opening is not None:
+            restore(self._cores, recording.state)
 
     def run(self) -> Replayed:
         failed: ActorFailed | None = None
@@ -261,8 +265,14 @@ def _failure(failure: ActorFailed | None) -> str | None:
     return None if failure is None else str(failure)
 
 
-def _heard_by(actor: str, turns: Iterable[Heard]) -> deque[Envelope[Message]]:
-    """What an actor heard from the cores, in the order in which it was said."""
+def _setup_of(recording: Recording) -> CoreSetup:
+    """The invariants look at what led to a state, which is not part of it."""
+    setup = recording.header.setup
+    return setup if recording.opening is None else replace(setup, is_checked=False)
+
+
+def _heard_by(actor: str, turns: Iterable[Heard], since: int) -> deque[Envelope[Message]]:
+    """What an actor heard from the cores after that message, in the order in which it was said."""
     kinds = _SAID[actor]
     envelopes = [e for turn in turns if turn.actor == actor for e in turn.turn.envelopes]
-    return deque(e for e in envelopes if isinstance(e.message, kinds))
+    return deque(e for e in envelopes if isinstance(e.message, kinds) and e.seq > since)

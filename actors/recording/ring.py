@@ -30,8 +30,9 @@ class Segment:
     tuple that is kept is a thing that the collector of garbage has to look at again and again.
     """
 
-    def __init__(self, opening: Opening | None) -> None:
+    def __init__(self, opening: Opening | None, state: Any | None = None) -> None:
         self.opening = opening
+        self.state = state  # of the cores, as it was captured
         self.parts: list[Any] = []
         self.bytes = 0  # once it is full
 
@@ -72,10 +73,10 @@ class Ring:
         """The requests of which the arrival was dropped, and not the end."""
         return tuple(self._begun.values())
 
-    def open(self, opening: Opening) -> Segment:
+    def open(self, opening: Opening, state: Any | None) -> Segment:
         """Begin the next segment, and drop what has no place any more."""
         each = self.segments[-1].measure()
-        self.segments.append(Segment(opening))
+        self.segments.append(Segment(opening, state))
         self.room = min(max(self._most_bytes // SEGMENTS // each, LEAST_MESSAGES), MOST_MESSAGES)
         while (
             len(self.segments) > 2

@@ -24,7 +24,8 @@ def pieces(recording: Recording, tokens: Tokens = Tokens.KEPT) -> Iterator[bytes
     yield sealed(replace(recording.header, tokens=tokens).packed())
     if recording.opening is not None:
         yield from _frames(recording.begun, veil)
-        yield sealed(packed_opening(recording.opening))
+        state = recording.state if tokens == Tokens.KEPT else None
+        yield sealed(packed_opening(recording.opening, state))
     yield from _frames(recording.turns, veil)
     if recording.end is not None:
         yield sealed(recording.end.packed())
