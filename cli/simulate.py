@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,6 +73,12 @@ def _token_count(text: str) -> "Lengths":
 @click.option(
     "--picture", type=click.Path(path_type=Path), metavar="FILE.svg", help="Draw the occupancy."
 )
+@click.option(
+    "--record",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write every message, for `replay`, `explain` and `trace`.",
+)
 def simulate(
     trace: Path | None,
     device: str,
@@ -81,6 +88,7 @@ def simulate(
     limits: LimitOptions,
     as_json: bool,
     picture: Path | None,
+    record: Path | None,
     **arrivals: object,
 ) -> None:
     """Run the Scheduler and the KV pool against a trace, in virtual time and without a model.
@@ -89,11 +97,13 @@ def simulate(
     where wanted prefix_group with prefix_tokens, and priority. Without it, --rate draws one.
     """
     _check_picture(picture)
-    config = limits.config(max_num_seqs=MAX_NUM_SEQS)
+    config = replace(limits.config(max_num_seqs=MAX_NUM_SEQS), record=record)
     hardware = _hardware(device, model_size, step_times, host_overhead / 1e3, config)
     requests = _requests(trace, {name: v for name, v in arrivals.items() if v is not None})
+    from ..actors.recording.recorder import check_writable
     from ..actors.simulation.run import simulate as run
 
+    check_writable(record)
     with progress(f"simulating {len(requests):,} requests"), nothing_collected():
         result = run(requests, config, hardware)
     if picture is not None:

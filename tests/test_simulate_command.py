@@ -118,3 +118,28 @@ def test_a_bad_line_of_a_trace_is_named_and_nothing_is_drawn(
     assert f"{trace}, line 3: prompt_tokens is 'ten'" in said.err
     assert said.out == ""
     assert not picture.exists()
+
+
+def test_a_recorded_simulation_is_the_same_and_can_be_replayed_and_explained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "recording"
+    words = (*SMALL, "--num-blocks", "40", "--json")
+    assert run(*words) == 0
+    plain = capsys.readouterr().out
+
+    assert run(*words, "--record", path) == 0
+
+    assert capsys.readouterr().out == plain
+    assert run("replay", path) == 0
+    assert capsys.readouterr().out.startswith("identical: ")
+    assert run("explain", path, "3") == 0
+    assert "finished: length" in capsys.readouterr().out
+
+
+def test_a_recording_that_cannot_be_written_is_a_mistake_before_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*SMALL, "--record", tmp_path / "missing" / "recording") == 2
+
+    assert "cannot record to" in capsys.readouterr().err

@@ -2,8 +2,8 @@
 
 Arrivals and finished steps are events of an `EventClock`, and a turn is a plain call: nothing here
 waits for anything but time, so an event loop and its tasks would only cost. For the same reason
-the Batcher asks the BlockPool itself, without the KVPool actor that numbers their messages. Text
-is left out, and so is the bound on waiting requests: who comes, waits.
+the Batcher asks the BlockPool itself, without the KVPool actor that numbers their messages, unless
+the run is recorded. Text is left out, and so is the bound on waiting requests: who comes, waits.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from ..actor import Mailbox
 from ..backend import Backend
 from ..batching import Batcher
 from ..config import EngineConfig
-from ..cores import build_pool
+from ..cores import CoreSetup, build_pool
 from ..journal import Journal
 from ..scheduler import Scheduler, SchedulerMessage
 from ..text.toy import ToyTokenizer
@@ -26,6 +26,7 @@ from .clock import EventClock
 from .measures import OccupancyMeter, RequestTimes, Spread
 from .requests import RequestWriter
 from .result import SimulationResult
+from .tape import Tape
 from .trace import TraceRequest
 
 MAX_HOST_S = 10.0  # seconds of planning per step
@@ -114,10 +115,13 @@ class _Run:
     def _wire(self, config: EngineConfig) -> None:
         facts, clock = self._facts, self._clock
         backend = Backend(self._device, ToyTokenizer(), SamplingParams())
-        limits = replace(batch_limits(config, backend), explains_prefixes=False)  # nobody asks
+        is_recorded = config.record is not None  # else nobody asks why a prefix was not found
+        limits = replace(batch_limits(config, backend), explains_prefixes=is_recorded)
+        setup = CoreSetup(limits=limits, watermark=int(config.watermark * facts.num_blocks))
         journal = Journal(lambda: int(clock.now * 1e9))
-        self._pool = build_pool(limits, watermark=int(config.watermark * facts.num_blocks))
-        self._batcher = Batcher(limits, self._pool)
+        self._pool = build_pool(limits, setup.watermark)
+        self._tape = Tape(config, setup, facts, journal) if is_recorded else None
+        self._batcher = Batcher(limits, self._tape.pool(self._pool) if self._tape else self._pool)
         self._mailbox: Mailbox[SchedulerMessage] = Mailbox("scheduler", journal)
         self._scheduler = Scheduler(
             self._mailbox,
@@ -131,6 +135,8 @@ class _Run:
     def run(self) -> SimulationResult:
         self._await_arrival()
         self._clock.run()
+        if self._tape is not None:
+            self._tape.save()
         if self._live:
             raise RuntimeError(f"{self._live} requests wait and nothing will ever happen again")
         return self._result()
@@ -164,9 +170,13 @@ class _Run:
         self._shortened += posted.max_tokens < request.output_tokens
         self._times.arrived[serial] = request.arrival
         self._live += 1
+        if self._tape is not None:
+            self._tape.hear(posted)
         self._mailbox.post(posted)
 
     def _launch(self, plan: StepPlan) -> None:
+        if self._tape is not None:
+            self._tape.plan(plan)
         self._device.launch(plan, self._finish)
 
     def _finish(self, result: StepDone | StepFailed) -> None:
@@ -181,6 +191,8 @@ class _Run:
         self._note_occupancy()
 
     def _hear(self, report: TokensReady) -> None:
+        if self._tape is not None:
+            self._tape.hear(report)
         self._live -= len(report.ended)
         self._times.add(report, self._clock.now)
 
