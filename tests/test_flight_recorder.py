@@ -171,16 +171,30 @@ def test_a_state_that_was_tampered_with_is_refused_in_a_sentence(
             replay(replace(recording, state=wrong))
 
 
-def test_a_masked_ring_has_no_state_and_says_that_it_does_not_replay(
+@pytest.mark.parametrize("size", [40, 61, 83])
+def test_the_state_is_masked_with_the_messages_and_replays(
+    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording = ring_of_an_eventful_run(monkeypatch, tmp_path / "dump", size)
+    assert token_bytes("is the b") in (tmp_path / "dump").read_bytes()
+
+    write_recording(recording, tmp_path / "masked", Tokens.MASKED)
+
+    assert token_bytes("is t") not in (tmp_path / "masked").read_bytes()
+    masked = replay(read_recording(tmp_path / "masked"))
+    assert masked.difference is None
+    assert masked.steps == replay(recording).steps
+
+
+def test_without_its_state_a_ring_explains_and_draws_and_says_that_it_does_not_replay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recording = ring_of_an_eventful_run(monkeypatch, tmp_path / "dump", 61)
-    write_recording(recording, tmp_path / "masked", Tokens.MASKED)
-    masked = read_recording(tmp_path / "masked")
+    stateless = replace(recording, state=None)
 
     with pytest.raises(DecodeError, match="without the state of its cores; it explains and draws"):
-        replay(masked)
-    assert timeline_of(masked).spans
+        replay(stateless)
+    assert timeline_of(stateless).spans
 
 
 def test_memory_is_bounded_by_dropping_the_oldest_segments(

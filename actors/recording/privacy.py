@@ -43,12 +43,12 @@ def veil_of(tokens: Tokens, vocab_size: int) -> Veil:
     if tokens == Tokens.KEPT:
         return lambda message: message
     if tokens == Tokens.DROPPED:
-        return _Replacing(np.zeros(vocab_size, dtype=np.int32))
+        return Replacing(np.zeros(vocab_size, dtype=np.int32))
     drawn = np.random.default_rng(secrets.randbits(128)).permutation(vocab_size)
-    return _Replacing(drawn.astype(np.int32))
+    return Replacing(drawn.astype(np.int32))
 
 
-class _Replacing:
+class Replacing:
     """By a table of new ids; -1 stands for no token and stays."""
 
     def __init__(self, table: Any) -> None:
@@ -62,7 +62,7 @@ class _Replacing:
         return veiled
 
     def _stop_reason(self, reason: int | str | None) -> int | str | None:
-        return "" if isinstance(reason, str) else self._ids(reason)
+        return "" if isinstance(reason, str) else self.ids(reason)
 
     def _within(self, value: Any) -> Any:
         changed: dict[str, Any] = {}
@@ -75,28 +75,40 @@ class _Replacing:
 
     def _of(self, name: str, value: Any) -> Any:
         if name.endswith("token_ids") or name in _OTHER_IDS:
-            return self._ids(value)
+            return self.ids(value)
         if name in _TEXTS:
             return () if isinstance(value, tuple) else value if value is None else ""
         if name == "cache_salt":
             return self._salt(value)
         if name == "root":
-            length = ROOT_HEAD + int.from_bytes(value[:ROOT_HEAD], "little")
-            return prefix_root(self._salt(value[ROOT_HEAD:length]), value[length:])
+            return self.root(value)
         if is_dataclass(value):
             return self._within(value)
         if isinstance(value, tuple) and value and is_dataclass(value[0]):
             return tuple(map(self._within, value))
         return value
 
-    def _ids(self, value: Any) -> Any:
+    def root(self, root: bytes) -> bytes:
+        """What stands before a first block: the salt is replaced, an adapter stays."""
+        if not root:
+            return root
+        length = ROOT_HEAD + int.from_bytes(root[:ROOT_HEAD], "little")
+        return prefix_root(self._salt(root[ROOT_HEAD:length]), root[length:])
+
+    def piece(self, piece: bytes) -> bytes:
+        """Tokens as contents are compared (kvpool/content.py)."""
+        data: bytes = self._table[np.frombuffer(piece, "<i4")].astype("<i4").tobytes()
+        return data
+
+    def ids(self, value: Any) -> Any:
+        """Other tokens for these, in the same form."""
         match value:
             case None:
                 return None
             case int():
                 return int(self._table[value])
             case tuple():
-                return tuple(self._ids(part) for part in value)
+                return tuple(self.ids(part) for part in value)
             case np.ndarray():
                 return seal(self._table[value].astype(value.dtype))
             case _:

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from ...messages import DecodeError
-from ...messages.codec import message_of
 from ..batching.ledger import Ledger
 from ..cores import Cores
 
@@ -186,8 +185,8 @@ class _Restore:
                 return tuple(self.into(old, part) for old, part in zip(padded, parts, strict=True))
             case ["enum", name, value]:
                 return _enum_of(name)(value)
-            case ["message", name, values]:
-                return message_of(name, values)
+            case ["message", message]:
+                return message
             case ["bytes", place, data]:
                 self._made[place] = array = bytearray(data)
                 return array

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ...messages import DecodeError, seal
-from ...messages.codec import pack, parts_of, unpack
+from ...messages.codec import message_of, pack, parts_of, unpack
 from .state import CONTAINERS, FLAT, TIMES
 
 
@@ -34,6 +34,8 @@ def _plain(state: Any) -> Any:
 
 def _captured(state: Any) -> Any:
     match state:
+        case ["message", name, values]:
+            return ["message", message_of(name, values)]
         case ["array", place, shape, data, is_writable]:
             return ["array", place, seal(data.reshape(shape)), is_writable]
         case [str() as name, place, parts] if name.startswith(FLAT):

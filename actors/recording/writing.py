@@ -3,12 +3,14 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ...messages.frames import Frame, sealed
 from ..journal import Heard
 from .format import MAGIC, packed_opening
-from .privacy import Tokens, Veil, veil_of
+from .privacy import Replacing, Tokens, Veil, veil_of
 from .reading import Recording
+from .state_privacy import mask_state
 
 
 def write_recording(recording: Recording, path: Path, tokens: Tokens = Tokens.KEPT) -> None:
@@ -24,11 +26,15 @@ def pieces(recording: Recording, tokens: Tokens = Tokens.KEPT) -> Iterator[bytes
     yield sealed(replace(recording.header, tokens=tokens).packed())
     if recording.opening is not None:
         yield from _frames(recording.begun, veil)
-        state = recording.state if tokens == Tokens.KEPT else None
+        state = _veiled(recording.state, veil) if tokens != Tokens.DROPPED else None
         yield sealed(packed_opening(recording.opening, state))
     yield from _frames(recording.turns, veil)
     if recording.end is not None:
         yield sealed(recording.end.packed())
+
+
+def _veiled(state: Any | None, veil: Veil) -> Any | None:
+    return mask_state(state, veil) if isinstance(veil, Replacing) else state
 
 
 def _frames(turns: Iterable[Heard], veil: Veil) -> Iterator[bytes]:
