@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 from ..gpu.device import DeviceFacts
 from ..messages import ConfigError
 from .prompt_texts import Offload
-from .recording.explaining import explain_request
 from .recording.recorder import Recorder
 from .stats import EngineStats
-from .story import Story
 from .wiring import Wiring
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
     from prometheus_client import CollectorRegistry
+
+    from .story import Story
 
 
 class EngineHistory(ABC):
@@ -42,7 +42,7 @@ class EngineHistory(ABC):
 
     async def explain(
         self, request_id: str, *, index: int = 0, stall_s: float | None = None
-    ) -> Story:
+    ) -> "Story":
         """What happened to a request that is live, or was a little while ago: why it waited, what
         it ran beside, who it gave way to, and where its tokens stalled, which is for longer than
         `stall_s` seconds (None: three times as long as usual). `print(tell(story))` shows it. A
@@ -50,6 +50,8 @@ class EngineHistory(ABC):
 
         Raises RequestRejected for a request that the log says nothing of.
         """
+        from .recording.explaining import explain_request
+
         recording = self.recorder.recording
         return await self._offload(
             lambda: explain_request(recording, request_id, index=index, stall_s=stall_s)

@@ -8,7 +8,7 @@ no grammars either; the callers' ids of requests stay.
 """
 
 import hashlib
-import secrets
+import os
 from dataclasses import fields, is_dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol
@@ -44,7 +44,7 @@ def veil_of(tokens: Tokens, vocab_size: int) -> Veil:
         return lambda message: message
     if tokens == Tokens.DROPPED:
         return Replacing(np.zeros(vocab_size, dtype=np.int32))
-    drawn = np.random.default_rng(secrets.randbits(128)).permutation(vocab_size)
+    drawn = np.random.default_rng(int.from_bytes(os.urandom(16))).permutation(vocab_size)
     return Replacing(drawn.astype(np.int32))
 
 
@@ -53,7 +53,7 @@ class Replacing:
 
     def __init__(self, table: Any) -> None:
         self._table = np.append(table, np.int32(-1))  # so that -1 is found at the end
-        self._key = secrets.token_bytes(16)
+        self._key = os.urandom(16)
 
     def __call__(self, message: Message) -> Message:
         if isinstance(message, Finished) and message.finish_reason == FinishReason.STOP:
