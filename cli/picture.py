@@ -49,16 +49,16 @@ def _panel(
     height: float,
 ) -> list[str]:
     """A line in steps, for each value is the average until the next time."""
-    ticks = _ticks(max(values, default=0.0))
+    marks = ticks(max(values, default=0.0))
     floor = top + height
     parts = [_text(LEFT, top - 6, name, colour=colour)]
-    for tick in ticks:
-        y = floor - height * tick / ticks[-1]
+    for tick in marks:
+        y = floor - height * tick / marks[-1]
         parts.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="{GRID}"/>')
         parts.append(_text(LEFT - 8, y + 4, f"{tick:,g}", anchor="end"))
     path = f"M{LEFT} {floor:.1f}"
     for time, value in zip(times, values, strict=True):
-        path += f"H{_x(time, end):.1f}V{floor - height * value / ticks[-1]:.1f}"
+        path += f"H{_x(time, end):.1f}V{floor - height * value / marks[-1]:.1f}"
     path += f"H{_x(end, end):.1f}"
     parts.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
     return parts
@@ -66,8 +66,8 @@ def _panel(
 
 def _time_axis(end: float) -> list[str]:
     y = HEIGHT - BOTTOM + 18
-    ticks = [tick for tick in _ticks(end) if tick <= end]
-    labels = [_text(_x(tick, end), y, f"{tick:,g}", anchor="middle") for tick in ticks]
+    marks = [tick for tick in ticks(end) if tick <= end]
+    labels = [_text(_x(tick, end), y, f"{tick:,g}", anchor="middle") for tick in marks]
     return [*labels, _text(WIDTH - RIGHT, y + 16, "seconds", anchor="end")]
 
 
@@ -75,7 +75,7 @@ def _x(time: float, end: float) -> float:
     return LEFT + (WIDTH - LEFT - RIGHT) * (time / end if end else 0.0)
 
 
-def _ticks(most: float) -> list[float]:
+def ticks(most: float) -> list[float]:
     """From 0 to at least `most`, in steps of 1, 2 or 5 times a power of ten."""
     if most <= 0:
         return [0.0, 1.0]

@@ -4,6 +4,7 @@ import zlib
 from html import escape
 
 from ..actors.story.timeline import DEVICE, WAITING, Span, Timeline
+from .picture import ticks
 
 WIDTH, LEFT, RIGHT, TOP = 960, 92, 16, 34
 ROW, BAR = 24, 17
@@ -40,11 +41,10 @@ class _Picture:
     def _axis(self) -> list[str]:
         floor = TOP + ROW * len(self._rows)
         parts = []
-        for tenth in range(11):
-            ms = self._ms * tenth / 10
-            x = LEFT + (WIDTH - LEFT - RIGHT) * tenth / 10
+        for ms in (tick for tick in ticks(self._ms) if tick <= self._ms):
+            x = LEFT + (WIDTH - LEFT - RIGHT) * ms / self._ms
             parts.append(f'<path d="M{x:.1f} {TOP - 6}V{floor}" stroke="{GRID}"/>')
-            parts.append(_text(x, floor + 16, f"{ms:,.0f}", anchor="middle"))
+            parts.append(_text(x, floor + 16, f"{ms:,g}", anchor="middle"))
         return [*parts, _text(WIDTH - RIGHT, floor + 30, "ms", anchor="end")]
 
     def _bar(self, span: Span) -> str:
