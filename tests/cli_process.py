@@ -93,7 +93,9 @@ class Terminal:
         while (found := self.shown.find(text, self._read_until)) < 0:
             left = deadline - time.monotonic()
             if left <= 0 or not self._read(left):
-                raise AssertionError(f"{text!r} did not come; there is {self.raw!r}")
+                raise AssertionError(
+                    f"{text!r} did not come; the last of it is {self.raw[-1500:]!r}"
+                )
         before = self.shown[self._read_until : found]
         self._read_until = found + len(text)
         return before
@@ -102,7 +104,9 @@ class Terminal:
         """Read to the end and return how the command ended."""
         deadline = time.monotonic() + DEADLINE
         while self.process.poll() is None:
-            assert time.monotonic() < deadline, f"still running; there is {self.raw!r}"
+            assert time.monotonic() < deadline, (
+                f"still running; the last of it is {self.raw[-1500:]!r}"
+            )
             self._read(0.05)
         while self._read(0):
             pass

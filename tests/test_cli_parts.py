@@ -7,53 +7,16 @@ from pathlib import Path
 import pytest
 
 from stepahead import SamplingParams
-from stepahead.cli.conversation import Conversation
-from stepahead.cli.history import MAX_BYTES, MAX_ENTRIES, BoundedHistory, history_file
+from stepahead.cli.chat.history import MAX_BYTES, MAX_ENTRIES, BoundedHistory, history_file
+from stepahead.cli.chat.slash import SlashCommand, is_open, parse_slash, unquoted
+from stepahead.cli.chat.stats import answer_rows, sampling_rows
 from stepahead.cli.output import without_controls
-from stepahead.cli.slash import SlashCommand, parse_slash
-from stepahead.cli.stats import answer_rows, sampling_rows
 from stepahead.messages import Delta, FinishReason, Timings, Usage
-
-
-def user(text: str) -> dict[str, str]:
-    return {"role": "user", "content": text}
-
-
-def assistant(text: str) -> dict[str, str]:
-    return {"role": "assistant", "content": text}
 
 
 def loaded(path: Path | None) -> list[str]:
     """The history as the prompt gets it: the newest first."""
     return list(BoundedHistory(path).load_history_strings())
-
-
-def test_each_turn_sends_the_whole_conversation_under_its_system_prompt() -> None:
-    chat = Conversation("Be brief.")
-
-    chat.ask("I am Ada.")
-    chat.answer("Hello Ada.")
-
-    system = {"role": "system", "content": "Be brief."}
-    expected = [system, user("I am Ada."), assistant("Hello Ada."), user("Who am I?")]
-    assert chat.ask("Who am I?") == expected
-
-
-def test_a_question_without_any_answer_is_taken_back() -> None:
-    chat = Conversation()
-
-    chat.ask("Hello?")
-    chat.answer("")
-
-    assert chat.ask("Anybody?") == [user("Anybody?")]
-
-
-def test_a_new_system_prompt_counts_from_the_next_message_on() -> None:
-    chat = Conversation("Be brief.")
-
-    chat.system = "Be long."
-
-    assert chat.ask("Hi")[0] == {"role": "system", "content": "Be long."}
 
 
 @pytest.mark.parametrize(
@@ -75,6 +38,27 @@ def test_a_line_that_begins_like_a_command_is_one(line: str, command: SlashComma
 )
 def test_paths_comments_and_pasted_texts_are_messages(text: str) -> None:
     assert parse_slash(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('"""one\ntwo"""', "one\ntwo"),
+        ('"""\n  one\n\ntwo\n"""\n', "  one\n\ntwo"),
+        ('"""short"""', "short"),
+        ('""""""', ""),
+        ('say """this"""', 'say """this"""'),
+        ("plain", "plain"),
+    ],
+)
+def test_three_quotes_hold_a_message_of_many_lines(text: str, message: str) -> None:
+    assert not is_open(text)
+    assert unquoted(text) == message
+
+
+@pytest.mark.parametrize("text", ['"""', '"""a', '"""a\n""', '"""a\n"""b', '""""'])
+def test_three_quotes_are_open_until_three_others_end_the_text(text: str) -> None:
+    assert is_open(text)
 
 
 def test_the_history_comes_back_in_a_later_chat_newest_first(tmp_path: Path) -> None:

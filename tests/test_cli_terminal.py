@@ -129,7 +129,7 @@ def test_help_lists_the_commands_and_an_unknown_one_says_so(chat: Terminal) -> N
     help_text = ask(chat, "/help")
 
     assert all(name in help_text for name in ("/system", "/clear", "/stats", "/exit", "Ctrl-D"))
-    assert "no command /regenerate" in ask(chat, "/regenerate")
+    assert "no command /regenerate; did you mean /regen?" in ask(chat, "/regenerate")
 
 
 def test_stats_name_tokens_times_and_how_answers_are_sampled(chat: Terminal) -> None:
@@ -149,7 +149,7 @@ def test_ctrl_c_stops_the_answer_and_what_was_said_is_kept(model: Terminal) -> N
     say(model, STORY)
     model.wait_for(" ")
     model.send("\x03")
-    model.wait_for("(stopped)")
+    model.wait_for("stopped")
     model.wait_for(READY)
 
     stopped = ask(model, "/stats")
@@ -157,14 +157,14 @@ def test_ctrl_c_stops_the_answer_and_what_was_said_is_kept(model: Terminal) -> N
     say(model, "Go on.")
     model.wait_for(" ")
     model.send("\x03")
-    model.wait_for("(stopped)")
+    model.wait_for("stopped")
     model.wait_for(READY)
     assert prompt_tokens(ask(model, "/stats"))[0] > prompt_tokens(stopped)[0] + 5
 
 
 def test_ctrl_c_right_after_the_question_takes_it_back(model: Terminal) -> None:
     model.send(f"{STORY}\r\x03")
-    model.wait_for("(stopped)")
+    model.wait_for("stopped")
     model.wait_for(READY)
 
     assert model.process.poll() is None
@@ -174,7 +174,7 @@ def test_a_sent_interrupt_stops_the_answer_as_the_key_does(model: Terminal) -> N
     say(model, STORY)
     model.wait_for(" ")
     os.kill(model.process.pid, signal.SIGINT)
-    model.wait_for("(stopped)")
+    model.wait_for("stopped")
     model.wait_for(READY)
 
     assert "ended by abort" in ask(model, "/stats")
@@ -186,7 +186,7 @@ def test_what_is_typed_during_an_answer_waits_for_the_prompt(model: Terminal) ->
     model.send("/system from the keyboard\r\x1b[200~/stats is\npasted\x1b[201~")
     model.send("\x03")
 
-    model.wait_for("(stopped)")
+    model.wait_for("stopped")
     model.wait_for("The system prompt is: from the keyboard")
     model.wait_for("pasted")
     model.send("\x03")
@@ -204,11 +204,11 @@ def test_ctrl_c_while_the_model_loads_leaves_at_once(tmp_path: Path) -> None:
 
 def test_ctrl_c_at_the_empty_prompt_says_how_to_leave(chat: Terminal) -> None:
     chat.send("\x03")
-    chat.wait_for("Ctrl-D or /exit leaves.")
+    chat.wait_for("Ctrl-C once more leaves")
     chat.wait_for(READY)
 
     os.kill(chat.process.pid, signal.SIGINT)
-    chat.wait_for("Ctrl-D or /exit leaves.")
+    chat.wait_for("Ctrl-C once more leaves")
     chat.wait_for(READY)
 
     assert ask(chat, "still there?")

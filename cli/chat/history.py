@@ -7,18 +7,16 @@ from pathlib import Path
 
 from prompt_toolkit.history import History
 
+from .state_folder import private, state_folder
+
 MAX_ENTRIES = 1000
 MAX_BYTES = 1_000_000
 
 
 def history_file() -> Path | None:
     """Where the history is kept, or None where there is no home."""
-    folder = os.environ.get("XDG_STATE_HOME", "")
-    try:
-        base = Path(folder) if folder.startswith("/") else Path.home() / ".local" / "state"
-    except RuntimeError:
-        return None
-    return base / "stepahead" / "chat-history.jsonl"
+    folder = state_folder()
+    return None if folder is None else folder / "chat-history.jsonl"
 
 
 class BoundedHistory(History):
@@ -40,7 +38,7 @@ class BoundedHistory(History):
             return
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with open(self._path, "a", encoding="ascii", opener=_private) as file:
+            with open(self._path, "a", encoding="ascii", opener=private) as file:
                 file.write(json.dumps(string) + "\n")
         except OSError:
             self._path = None
@@ -56,15 +54,11 @@ class BoundedHistory(History):
         assert self._path is not None
         draft = self._path.with_suffix(f".{os.getpid()}")
         try:
-            with open(draft, "w", encoding="ascii", opener=_private) as file:
+            with open(draft, "w", encoding="ascii", opener=private) as file:
                 file.writelines(json.dumps(entry) + "\n" for entry in entries)
             draft.replace(self._path)
         except OSError:
             self._path = None
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def _entry(line: bytes) -> str | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 
-from ..messages import Delta, SamplingParams
+from ...messages import Delta, SamplingParams
 
 Row = tuple[str, str]
 

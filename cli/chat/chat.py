@@ -1,0 +1,132 @@
+"""A chat: a session, an engine that answers in it, and what is said of that on a terminal."""
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+from itertools import count
+
+from ...actors.config import EngineConfig
+from ...actors.engine import Engine
+from ...messages import Delta, FinishReason, RequestError, SamplingParams
+from ..output import write
+from .answer import Answer
+from .look import Look
+from .session import Message, Session
+from .settings import Settings
+from .stats import ChatStats
+from .status import status_line
+from .window import make_room
+
+Keep = Callable[[str, FinishReason | None], None]
+STOPPED = "(stopped)"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the last answer came from."""
+
+    request_id: str
+    final: Delta
+
+
+class Chat:
+    """What questions and commands work on."""
+
+    def __init__(
+        self, engine: Engine, config: EngineConfig, session: Session, settings: Settings, look: Look
+    ) -> None:
+        self.engine = engine
+        self.config = config
+        self.session = session
+        self.settings = settings
+        self.look = look
+        self.stats = ChatStats()
+        self.asked: Asked | None = None
+        self._numbers = count(1)
+        self._answering: Answer | None = None
+
+    @property
+    def params(self) -> SamplingParams:
+        return self.settings.params(self.engine.default_params)
+
+    def say(self, text: str) -> None:
+        """A line that is not the model's."""
+        write(text + "\n")
+
+    def stop(self) -> bool:
+        """End the answer that is being streamed; False where there is none."""
+        if self._answering is None:
+            return False
+        self._answering.stop()
+        return True
+
+    async def ask(self, question: str) -> None:
+        """Answer a question; what came of it before a stop or a fault is kept."""
+        session = self.session
+        await self._answer(
+            lambda: session.asking(question),
+            lambda text, ending: session.add(question, text, ending),
+        )
+
+    async def ask_again(self) -> None:
+        """Answer the last question once more; nothing said keeps the old answer."""
+        await self._answer(self.session.asking_again, self.session.replace_answer)
+
+    async def go_on(self) -> None:
+        """Continue the last answer where it ended."""
+        await self._answer(self.session.going_on, self.session.extend_answer, is_continued=True)
+
+    async def use(self, engine: Engine, config: EngineConfig) -> None:
+        """Go on with another engine, and close the one there was."""
+        before, self.engine, self.config = self.engine, engine, replace(config)
+        self.asked = None
+        await before.close()
+
+    async def _answer(
+        self, messages: Callable[[], list[Message]], keep: Keep, *, is_continued: bool = False
+    ) -> None:
+        params = self.params
+        await self._make_room(messages, params)
+        answer = Answer(self.engine, f"chat-{next(self._numbers)}", self.look.screen())
+        deltas: AsyncIterator[Delta] = self.engine.stream_chat(
+            messages(), params, request_id=answer.request_id, continue_final_message=is_continued
+        )
+        self._answering = answer
+        try:
+            await answer.stream(deltas)
+        except RequestError as error:
+            self.say(str(error))
+        finally:
+            self._answering = None
+            self._note(answer, params, keep)
+
+    def _note(self, answer: Answer, params: SamplingParams, keep: Keep) -> None:
+        """Keep what was said, and tell what it cost."""
+        final = answer.final
+        if answer.text:
+            keep(answer.text, FinishReason.ABORT if final is None else final.finish_reason)
+        if final is None:
+            return
+        self.asked = Asked(answer.request_id, final)
+        self.stats.record(final)
+        context = self.engine.facts.max_model_len
+        self.say(self.look.dim(status_line(final, params, context)))
+
+    async def _make_room(
+        self, messages: Callable[[], list[Message]], params: SamplingParams
+    ) -> None:
+        context = self.engine.facts.max_model_len
+        dropped = await make_room(
+            self.session,
+            messages,
+            self.engine.count_tokens,
+            context=context,
+            max_tokens=params.max_tokens,
+        )
+        if dropped:
+            turns = "turn does" if dropped == 1 else f"{dropped} turns do"
+            self.say(
+                self.look.dim(
+                    f"(the oldest {turns} not fit into the context of {context:,} tokens any more "
+                    "and will not be sent again)"
+                )
+            )

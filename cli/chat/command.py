@@ -1,0 +1,90 @@
+"""The command `chat`: what was asked for, and on what."""
+
+import sys
+
+import click
+
+from ...actors.config import EngineConfig
+from ...messages import SamplingParams
+from ..mistake import Mistake
+from ..options import EngineOptions, engine_options
+from ..output import is_terminal
+from ..piped import read_stdin, stdin_is_terminal
+from ..runner import run, running_engine
+from ..sampling_options import SamplingOptions, sampling_options
+from . import session_files
+from .one_answer import answer_events, answer_text
+from .session import Session
+from .settings import Settings
+
+
+@click.command(short_help="Talk to a model, or get one answer in a pipe.")
+@click.argument("prompt", required=False)
+@click.option("--system", metavar="TEXT", help="What the model is told before the conversation.")
+@click.option("--load", metavar="NAME|FILE", help="Go on with a conversation that /save saved.")
+@click.option("--plain", is_flag=True, help="Show Markdown and code without colours.")
+@click.option("--json", "as_json", is_flag=True, help="Print what happens as JSON, event by line.")
+@sampling_options
+@engine_options
+def chat(
+    prompt: str | None,
+    system: str | None,
+    load: str | None,
+    plain: bool,
+    as_json: bool,
+    sampling: SamplingOptions,
+    engine: EngineOptions,
+) -> None:
+    """Chat on a terminal; with PROMPT or in a pipe give one answer and nothing else."""
+    sampling.params()  # what is wrong with the options is said before the model loads
+    config, (session, settings) = engine.config(), _begun(load, sampling)
+    session.system = system or session.system
+    if prompt is None and stdin_is_terminal() and is_terminal(sys.stdout):
+        if as_json:
+            raise Mistake("--json gives one answer; add a PROMPT or pipe one in")
+        run(_converse(session, settings, config, plain=plain))
+        return
+    question = _question(prompt)
+    if question:
+        run(_answer(question, session, settings, config, as_json=as_json))
+
+
+def _begun(load: str | None, sampling: SamplingOptions) -> tuple[Session, Settings]:
+    """The conversation so far, and how it is to go on. Raises Mistake."""
+    settings = Settings(sampling)
+    if load is None:
+        return Session(), settings
+    saved = session_files.load(session_files.path_of(load), load)
+    settings.restore(saved.settings, SamplingParams())
+    return saved.session, settings
+
+
+def _question(prompt: str | None) -> str:
+    """PROMPT, then an empty line, then what was piped in; either may be missing."""
+    if prompt is not None and not prompt.strip():
+        raise Mistake("the prompt is empty; give some text, or none to chat")
+    piped = "" if prompt is not None and stdin_is_terminal() else read_stdin()
+    return "\n\n".join(part for part in (prompt, piped) if part is not None and part.strip())
+
+
+async def _answer(
+    question: str, session: Session, settings: Settings, config: EngineConfig, *, as_json: bool
+) -> None:
+    async with running_engine(config) as engine:
+        answer = answer_events if as_json else answer_text
+        await answer(engine, session.asking(question), settings.params(engine.default_params))
+
+
+async def _converse(
+    session: Session, settings: Settings, config: EngineConfig, *, plain: bool
+) -> None:
+    from .chat import Chat
+    from .look import Look
+    from .terminal import TerminalChat
+
+    async with running_engine(config) as engine:
+        chat = Chat(engine, config, session, settings, Look.of_terminal(plain=plain))
+        try:
+            await TerminalChat(chat).run()
+        finally:
+            await chat.engine.close()  # perhaps another one than at first

@@ -1,0 +1,96 @@
+"""The chat on a terminal: reads a line, has it answered or obeyed, and heeds Ctrl-C meanwhile."""
+
+import asyncio
+import sys
+from collections.abc import Coroutine
+from difflib import get_close_matches
+
+import click
+
+from ...messages import ConfigError, ModelError, RequestError
+from ..mistake import Interrupted
+from .chat import STOPPED, Chat
+from .commands import COMMANDS, Left
+from .keyboard import keys_while_busy, on_sigint, quiet_keyboard
+from .prompt import prompt_session
+from .slash import SlashCommand, parse_slash, unquoted
+
+
+class TerminalChat:
+    """One chat between a keyboard and an engine."""
+
+    def __init__(self, chat: Chat) -> None:
+        self._chat = chat
+        self._session = prompt_session()
+        self._busy: asyncio.Task[None] | None = None  # an answer or a command
+        self._is_interrupted = False  # while it was busy
+
+    async def run(self) -> None:
+        """Chat until Ctrl-D or /exit. Raises Interrupted on a second Ctrl-C at the prompt."""
+        facts = self._chat.engine.facts
+        self._chat.say(
+            f"{facts.model} on {facts.device} in {facts.dtype}; /help helps, Ctrl-D leaves."
+        )
+        with quiet_keyboard(sys.stdin.fileno()), on_sigint(self._interrupt):
+            try:
+                while (text := await self._read()) is not None:
+                    await self._attend(self._meant(text))
+            except Left:
+                return
+
+    async def _read(self) -> str | None:
+        """The next message or command; None when the user leaves."""
+        is_warned = False
+        while True:
+            try:
+                text = await self._session.prompt_async()
+            except Interrupted:
+                if is_warned and not self._session.default_buffer.text:
+                    raise
+                self._chat.say("Ctrl-C once more leaves; so does Ctrl-D.")
+                is_warned = True
+            except EOFError:
+                return None
+            else:
+                if unquoted(text).strip():
+                    return text
+                is_warned = False
+
+    def _meant(self, text: str) -> Coroutine[None, None, None]:
+        """What a line asks for."""
+        command = parse_slash(text)
+        return self._chat.ask(unquoted(text)) if command is None else self._obey(command)
+
+    async def _obey(self, command: SlashCommand) -> None:
+        known = COMMANDS.get(command.name)
+        if known is not None:
+            await known.act(self._chat, command.argument)
+            return
+        near = get_close_matches(command.name, COMMANDS, n=1)
+        hint = f"did you mean {near[0]}?" if near else "/help lists what there is."
+        self._chat.say(f"There is no command {command.name}; {hint}")
+
+    async def _attend(self, work: Coroutine[None, None, None]) -> None:
+        """Do it, until it is done or the user does not want it any more."""
+        app = self._session.app
+        self._is_interrupted = False
+        self._busy = asyncio.create_task(work)
+        try:
+            with keys_while_busy(app.input, app.output, self._interrupt):
+                await self._busy
+        except asyncio.CancelledError:
+            if not self._is_interrupted:
+                raise
+            self._chat.say(STOPPED)
+        except click.ClickException as mistake:
+            self._chat.say(mistake.format_message())
+        except (RequestError, ConfigError, ModelError) as error:
+            self._chat.say(str(error))
+        finally:
+            self._busy = None
+
+    def _interrupt(self) -> None:
+        """Stop the answer, and keep it; else give the command up. At the prompt this is no news."""
+        if self._busy is not None and not self._chat.stop():
+            self._is_interrupted = True
+            self._busy.cancel()
