@@ -38,9 +38,13 @@ def table(rows: Iterable[Sequence[str]], header: Sequence[str] = ()) -> str:
     from rich.console import Console
     from rich.table import Table
 
-    grid = Table(*header, box=None, show_header=bool(header), pad_edge=False, header_style="bold")
-    for row in rows:
-        grid.add_row(*(without_controls(cell) for cell in row))
+    cells = [[without_controls(cell) for cell in row] for row in rows]
+    grid = Table(box=None, show_header=bool(header), pad_edge=False, header_style="bold")
+    for column in range(max(map(len, [header, *cells]))):
+        # What is too wide goes on in the next line: nothing is cut off.
+        grid.add_column(header[column] if header else "", overflow="fold")
+    for row in cells:
+        grid.add_row(*row)
     decorated = is_terminal(sys.stdout) and not is_plain()
     width = None if is_terminal(sys.stdout) else 200
     console = Console(no_color=not decorated, width=width, highlight=False, markup=False)

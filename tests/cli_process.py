@@ -52,9 +52,15 @@ def piped(
 class Terminal:
     """A command on a pseudo-terminal that it controls, and what it has written so far."""
 
-    def __init__(self, *arguments: str, env: Mapping[str, str], command: tuple[str, ...] = COMMAND):
+    def __init__(
+        self,
+        *arguments: str,
+        env: Mapping[str, str],
+        command: tuple[str, ...] = COMMAND,
+        columns: int = 100,
+    ) -> None:
         self._master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+        self.resize(columns)
         self.modes_before = termios.tcgetattr(slave)
         self.process = subprocess.Popen(
             [*command, *arguments],
@@ -86,6 +92,10 @@ class Terminal:
 
     def send(self, text: str) -> None:
         os.write(self._master, text.encode())
+
+    def resize(self, columns: int, rows: int = 40) -> None:
+        """The program is told by a signal, as a user's window does it."""
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def wait_for(self, text: str) -> str:
         """Read until the text is on the screen, later than what was waited for before."""

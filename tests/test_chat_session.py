@@ -12,7 +12,7 @@ from stepahead.cli.chat.session_files import Saved, free_name, load, path_of, sa
 from stepahead.cli.chat.settings import Settings
 from stepahead.cli.chat.window import make_room
 from stepahead.cli.mistake import Mistake
-from stepahead.cli.options import SamplingOptions
+from stepahead.cli.sampling_options import SamplingOptions
 
 STOP = FinishReason.STOP
 
@@ -26,8 +26,7 @@ def assistant(text: str) -> Message:
 
 
 def options(**given: object) -> SamplingOptions:
-    unsaid = dict.fromkeys(SamplingOptions.__dataclass_fields__) | {"stop": ()}
-    return SamplingOptions(**{**unsaid, **given})  # type: ignore[arg-type]  # as click gives them
+    return SamplingOptions(given)
 
 
 def test_each_turn_sends_the_whole_conversation_once_under_its_system_prompt() -> None:
@@ -233,7 +232,7 @@ def test_a_setting_stands_before_an_option_and_an_option_before_the_model() -> N
 @pytest.mark.parametrize(
     ("name", "text", "fault"),
     [
-        ("temprature", "1", "there is no setting 'temprature'"),
+        ("temprature", "1", "did you mean temperature"),
         ("temperature", "-1", "temperature is -1"),
         ("top_p", "warm", "top_p is 'warm'"),
         ("max_tokens", "0", "max_tokens is 0"),

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from .chat_terminal import READY, ask, prompt_tokens, say, started
 from .cli_process import Terminal, environment
 
-READY = "\n>>>"  # the prompt, after whatever came before it
-SIMULATED = ("--device", "simulated", "--temperature", "0")
 REAL = ("--dtype", "float32", "--temperature", "0", "--max-tokens", "4000")
 
 
@@ -43,24 +42,6 @@ def model(default_model: Terminal) -> Terminal:
     """A conversation with the default model that has only begun."""
     ask(default_model, "/clear")
     return default_model
-
-
-def started(home: Path, *arguments: str, **variables: str) -> Terminal:
-    terminal = Terminal("chat", *SIMULATED, *arguments, env=environment(home, **variables))
-    terminal.wait_for(READY)
-    return terminal
-
-
-def say(terminal: Terminal, text: str) -> None:
-    """Type a line and wait until it has been taken."""
-    terminal.send(f"{text}\r")
-    terminal.wait_for(f"{text}\n")
-
-
-def ask(terminal: Terminal, text: str) -> str:
-    """Type a line and return what was shown until the next prompt."""
-    say(terminal, text)
-    return terminal.wait_for(READY)
 
 
 def test_a_message_is_answered_and_ctrl_d_leaves_the_terminal_as_it_was(tmp_path: Path) -> None:
@@ -102,34 +83,6 @@ def test_every_turn_sends_the_whole_conversation_and_finds_it_in_the_prefix_cach
     assert prompt_tokens(first) == (len("my name is Ada Lovelace, please remember it") + 3, 0)
     assert prompt_tokens(second)[0] > prompt_tokens(first)[0] + len("what is my name?")
     assert prompt_tokens(second)[1] >= 32
-
-
-def prompt_tokens(stats: str) -> tuple[int, int]:
-    """How many prompt tokens there were, and how many of them were cached."""
-    line = next(line for line in stats.splitlines() if line.startswith("prompt tokens"))
-    numbers = [int(word) for word in line.replace(",", " ").split() if word.isdigit()]
-    return numbers[0], numbers[1]
-
-
-def test_clear_forgets_the_conversation_but_not_the_system_prompt(tmp_path: Path) -> None:
-    with started(tmp_path, "--max-tokens", "8") as chat:
-        assert "There is no system prompt." in ask(chat, "/system")
-        assert "Be brief." in ask(chat, "/system Be brief.")
-        ask(chat, "hello")
-        before = prompt_tokens(ask(chat, "/stats"))
-
-        ask(chat, "/clear")
-        ask(chat, "hello")
-
-        assert prompt_tokens(ask(chat, "/stats"))[0] == before[0]
-        assert "Be brief." in ask(chat, "/system")
-
-
-def test_help_lists_the_commands_and_an_unknown_one_says_so(chat: Terminal) -> None:
-    help_text = ask(chat, "/help")
-
-    assert all(name in help_text for name in ("/system", "/clear", "/stats", "/exit", "Ctrl-D"))
-    assert "no command /regenerate; did you mean /regen?" in ask(chat, "/regenerate")
 
 
 def test_stats_name_tokens_times_and_how_answers_are_sampled(chat: Terminal) -> None:
@@ -221,14 +174,6 @@ def test_ctrl_c_drops_a_line_that_was_begun(chat: Terminal) -> None:
     chat.wait_for(READY)
 
     assert "none yet" in ask(chat, "/stats")
-
-
-def test_a_conversation_too_long_for_the_context_is_refused_and_the_chat_goes_on(
-    tmp_path: Path,
-) -> None:
-    with started(tmp_path, "--max-tokens", "4", "--max-model-len", "64") as chat:
-        assert "64" in ask(chat, "x" * 70)
-        assert ask(chat, "short")
 
 
 def test_the_history_is_there_in_the_next_chat(tmp_path: Path) -> None:

@@ -38,7 +38,10 @@ class Look:
 
 def terminal_size() -> Size:
     """At least one by one: a terminal that has not been told says nothing by nothing."""
-    size = os.get_terminal_size(sys.stdout.fileno())
+    try:
+        size = os.get_terminal_size(sys.stdout.fileno())
+    except OSError:
+        return Size(80, 24)
     return Size(max(size.columns, 1), max(size.lines, 1))
 
 

@@ -1,12 +1,13 @@
 """How answers are sampled: the model's recommendation, the options, and what was /set since."""
 
 import json
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 
-from ...messages import RequestRejected, SamplingParams
+from ...messages import SamplingParams
+from ...messages.params import PARAMETERS
 from ..sampling_options import SamplingOptions
 
-NAMES = tuple(field.name for field in fields(SamplingParams))
+NAMES = tuple(PARAMETERS)
 DEFAULT = "default"
 
 
@@ -24,26 +25,14 @@ class Settings:
     def choose(self, name: str, text: str, recommended: SamplingParams) -> None:
         """Set a value from its text, or with `default` take it back; one that cannot be is refused
         and changes nothing. Raises RequestRejected."""
-        if name not in NAMES:
-            raise RequestRejected(f"there is no setting {name!r}; there are {', '.join(NAMES)}")
-        before = dict(self.chosen)
-        if text == DEFAULT:
-            self.chosen.pop(name, None)
-        else:
-            self.chosen[name] = _value(text)
-        try:
-            self.params(recommended)
-        except RequestRejected:
-            self.chosen = before
-            raise
+        others = {key: value for key, value in self.chosen.items() if key != name}
+        self.restore(others if text == DEFAULT else {**others, name: _value(text)}, recommended)
 
     def restore(self, chosen: dict[str, object], recommended: SamplingParams) -> None:
-        """Take over what was chosen in another chat. Raises RequestRejected."""
-        unknown = [name for name in chosen if name not in NAMES]
-        if unknown:
-            raise RequestRejected(f"there is no setting {unknown[0]!r}")
+        """Choose this and nothing else. Raises RequestRejected."""
+        SamplingParams.from_dict(chosen)
         Settings(self.options, chosen).params(recommended)
-        self.chosen = dict(chosen)
+        self.chosen = chosen
 
 
 def _value(text: str) -> object:

@@ -1,0 +1,293 @@
+"""The commands of a chat, on a whole engine over the simulated device in virtual time."""
+
+import asyncio
+import base64
+import json
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from stepahead import FinishReason, SamplingParams
+from stepahead.actors.virtual_time import run_virtual
+from stepahead.cli.chat.chat import Chat
+from stepahead.cli.chat.commands import COMMANDS, Left
+from stepahead.cli.chat.look import Look
+from stepahead.cli.chat.session import Session
+from stepahead.cli.chat.settings import Settings
+from stepahead.cli.mistake import Mistake
+from stepahead.cli.sampling_options import SamplingOptions
+
+from .engines import make_engine
+
+Shown: TypeAlias = pytest.CaptureFixture[str]
+Story: TypeAlias = Callable[[Chat], Coroutine[None, None, None]]
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of its own, without a desktop."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "stepahead"
+
+
+def chatting(
+    story: Story,
+    *,
+    coloured: bool = False,
+    in_loop: Callable[[Coroutine[None, None, None]], None] = run_virtual,
+    **options: object,
+) -> None:
+    """Run a story in a chat whose answers have 6 tokens and are always the same."""
+
+    async def run() -> None:
+        async with make_engine(**options) as engine:
+            settings = Settings(SamplingOptions({"temperature": 0.0, "max_tokens": 6}))
+            chat = Chat(engine, engine.config, Session(), settings, Look(is_coloured=coloured))
+            await story(chat)
+            await chat.engine.close()
+
+    in_loop(run())
+
+
+async def obey(chat: Chat, line: str) -> None:
+    name, _, argument = line.partition(" ")
+    await COMMANDS[name].act(chat, argument)
+
+
+def test_an_answer_is_shown_kept_and_followed_by_what_it_cost(capsys: Shown) -> None:
+    async def story(chat: Chat) -> None:
+        await chat.ask("hello")
+        (exchange,) = chat.session.exchanges
+
+        answer, status = capsys.readouterr().out.removesuffix("\n").rsplit("\n", 1)
+        assert exchange.question == "hello"
+        assert exchange.answer == answer
+        assert exchange.ending is FinishReason.LENGTH
+        assert status == (
+            "6 tokens · 100.0 tok/s · first after 10 ms · cached 0 of 8 · context 5% of 256 · "
+            "cut off at max_tokens"
+        )
+
+    chatting(story)
+
+
+def test_an_answer_to_the_end_of_the_context_says_that_it_is_full(capsys: Shown) -> None:
+    async def story(chat: Chat) -> None:
+        chat.settings.choose("max_tokens", "none", SamplingParams())
+        chat.settings.choose("ignore_eos", "true", SamplingParams())
+        await chat.ask("hello")
+
+        assert "cut off: the context is full" in capsys.readouterr().out
+
+    chatting(story, max_model_len=32)
+
+
+def test_regen_asks_again_and_replaces_the_answer(capsys: Shown) -> None:
+    async def story(chat: Chat) -> None:
+        await obey(chat, "/regen")
+        await chat.ask("one")
+        await chat.ask("two")
+        before = list(chat.session.exchanges)
+        await obey(chat, "/regen")
+
+        assert chat.session.exchanges == before
+        said = capsys.readouterr().out
+        assert "no answer to replace yet" in said
+        assert "the answer stays the same" in said
+
+        chat.settings.choose("temperature", "2", SamplingParams())
+        chat.settings.choose("max_tokens", "3", SamplingParams())
+        await obey(chat, "/regen")
+        first, second = chat.session.exchanges
+        assert first == before[0]
+        assert (second.question, second.answer) == ("two", before[1].answer[:3])
+        assert "stays the same" not in capsys.readouterr().out
+
+    chatting(story)
+
+
+def test_continue_goes_on_where_the_answer_was_cut_off() -> None:
+    async def story(chat: Chat) -> None:
+        await obey(chat, "/continue")
+        await chat.ask("hello")
+        await obey(chat, "/continue")
+        cut = chat.session.exchanges[0].answer
+        await obey(chat, "/undo")
+        chat.settings.choose("max_tokens", "12", SamplingParams())
+        await chat.ask("hello")
+
+        assert [exchange.answer for exchange in chat.session.exchanges] == [cut]
+
+    chatting(story)
+
+
+def test_undo_takes_turns_back_until_there_is_none(capsys: Shown) -> None:
+    async def story(chat: Chat) -> None:
+        await chat.ask("one")
+        await chat.ask("t" * 100)
+        capsys.readouterr()
+        for _ in range(3):
+            await obey(chat, "/undo")
+
+        assert capsys.readouterr().out.splitlines() == [
+            f"Taken back: {'t' * 57}... (1 turn left)",
+            "Taken back: one (0 turns left)",
+            "There is nothing to take back.",
+        ]
+
+    chatting(story)
+
+
+def test_a_chat_is_saved_loaded_and_forked(state: Path, capsys: Shown) -> None:
+    async def story(chat: Chat) -> None:
+        await obey(chat, "/load")
+        await obey(chat, "/system Be brief.")
+        await chat.ask("one")
+        await obey(chat, "/set temperature 0.5")
+        await obey(chat, "/save first")
+        await obey(chat, "/fork")
+        await chat.ask("two")
+        await obey(chat, "/save")
+
+        assert chat.session.name == "first-2"
+        await obey(chat, "/load first")
+        assert [exchange.question for exchange in chat.session.exchanges] == ["one"]
+        assert (chat.session.system, chat.params.temperature) == ("Be brief.", 0.5)
+        capsys.readouterr()
+        await obey(chat, "/load")
+        assert capsys.readouterr().out == "Saved: first, first-2\n"
+        with pytest.raises(Mistake, match="already"):
+            await obey(chat, "/save first-2")
+
+    chatting(story)
+    saved = json.loads((state / "chats" / "first-2.json").read_text())
+    assert [message["content"] for message in saved["messages"][::2]] == ["one", "two"]
+
+
+def test_a_fork_finds_all_of_its_origin_in_the_prefix_cache() -> None:
+    async def story(chat: Chat) -> None:
+        await chat.ask("a question that is long enough to fill some blocks")
+        await obey(chat, "/fork")
+        await chat.ask("and another")
+
+        assert chat.asked is not None
+        assert chat.asked.final.usage is not None
+        assert chat.asked.final.usage.cached_tokens >= 52
+
+    chatting(story)
+
+
+def test_clear_forgets_the_conversation_but_not_the_system_prompt(capsys: Shown) -> None:
+    async def story(chat: Chat) -> None:
+        await obey(chat, "/system Be brief.")
+        await chat.ask("one")
+        await obey(chat, "/clear")
+
+        assert chat.session.asking("?") == Session("Be brief.").asking("?")
+        capsys.readouterr()
+        await obey(chat, "/stats")
+        assert "none yet" in capsys.readouterr().out
+
+    chatting(story)
+
+
+def test_set_shows_who_said_so_and_changes_the_next_answer(capsys: Shown) -> None:
+    async def story(chat: Chat) -> None:
+        await obey(chat, "/set max_tokens 3")
+        await chat.ask("hello")
+        assert chat.asked is not None
+        assert chat.asked.final.usage is not None
+        assert chat.asked.final.usage.completion_tokens == 3
+        await obey(chat, "/set temperature")
+        said = capsys.readouterr().out.splitlines()
+        assert said[0].split()[:4] == ["max_tokens", "3", "by", "/set"]
+        assert said[-1].split()[:4] == ["temperature", "0.0", "by", "an"]
+        await obey(chat, "/set")
+        assert "top_p" in capsys.readouterr().out
+        with pytest.raises(Mistake, match="/set lists"):
+            await obey(chat, "/set temprature")
+
+    chatting(story)
+
+
+def test_turns_that_no_longer_fit_are_dropped_and_it_is_said_so(capsys: Shown) -> None:
+    async def story(chat: Chat) -> None:
+        for number in range(4):
+            await chat.ask(f"question {number} " + "x" * 30)
+
+        said = capsys.readouterr().out
+        assert said.count("not fit into the context of 128 tokens any more") == 1
+        assert "(the oldest 2 turns do not fit" in said
+        assert [len(chat.session.exchanges), chat.session.num_dropped] == [4, 2]
+
+    chatting(story, max_model_len=128)
+
+
+def test_a_question_longer_than_the_context_is_refused_and_not_kept(capsys: Shown) -> None:
+    async def story(chat: Chat) -> None:
+        await chat.ask("x" * 70)
+        assert "64" in capsys.readouterr().out
+        assert chat.session.exchanges == []
+
+    chatting(story, max_model_len=64)
+
+
+def test_copy_asks_the_terminal_where_there_is_no_desktop(capsys: Shown) -> None:
+    async def story(chat: Chat) -> None:
+        await obey(chat, "/copy")
+        await chat.ask("hello")
+        capsys.readouterr()
+        await obey(chat, "/copy")
+
+        answer = chat.session.exchanges[0].answer
+        data = base64.b64encode(answer.encode()).decode()
+        assert capsys.readouterr().out == (
+            f"\x1b]52;c;{data}\x07Copied {len(answer)} characters (through the terminal).\n"
+        )
+
+    chatting(story, coloured=True)
+
+
+def test_copy_on_a_plain_terminal_writes_no_control_bytes(capsys: Shown) -> None:
+    async def story(chat: Chat) -> None:
+        await chat.ask("hello")
+        await obey(chat, "/copy")
+
+        said = capsys.readouterr().out
+        assert "There is no clipboard here" in said
+        assert "\x1b" not in said
+
+    chatting(story)
+
+
+def test_another_model_goes_on_with_the_conversation(capsys: Shown) -> None:
+    async def story(chat: Chat) -> None:
+        await chat.ask("one")
+        before = chat.engine
+        await obey(chat, "/model")
+        await obey(chat, "/model another")
+
+        assert chat.engine is not before
+        assert (await before.health()).state == "closed"
+        await chat.ask("two")
+        assert len(chat.session.exchanges) == 2
+        said = capsys.readouterr().out
+        assert "oracle on simulated in none, context 256" in said
+        assert "simulated on simulated in none goes on with the conversation." in said
+
+    chatting(story, in_loop=asyncio.run)  # where an engine may use threads
+
+
+def test_help_lists_every_command_and_exit_leaves(capsys: Shown) -> None:
+    async def story(chat: Chat) -> None:
+        await obey(chat, "/help")
+        said = capsys.readouterr().out
+        assert all(command.usage in said for command in COMMANDS.values())
+        with pytest.raises(Left):
+            await obey(chat, "/exit")
+
+    chatting(story)
