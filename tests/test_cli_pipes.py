@@ -70,11 +70,17 @@ def test_generate_prints_the_continuation_or_one_json_object() -> None:
     assert said["finish_reason"] in {"stop", "length"}
 
 
-def test_a_chat_answers_in_json_as_generate_does() -> None:
+def test_a_chat_in_json_tells_its_events_line_by_line() -> None:
     done = piped("chat", "--json", "Hi", *SIMULATED)
+    text = piped("chat", "Hi", *SIMULATED).stdout.removesuffix("\n")
 
-    assert json.loads(done.stdout)["finish_reason"] in {"stop", "length"}
-    assert done.stdout.count("\n") == 1
+    start, *deltas, end = [json.loads(line) for line in done.stdout.splitlines()]
+    assert start == {"event": "start", "model": "simulated", "device": "simulated", "context": 8192}
+    assert {delta["event"] for delta in deltas} == {"delta"}
+    assert "".join(delta["text"] for delta in deltas) == end["text"] == text
+    assert [token for delta in deltas for token in delta["token_ids"]] == end["token_ids"]
+    assert (end["event"], end["finish_reason"]) == ("end", "length")
+    assert end["usage"]["completion_tokens"] == 12
 
 
 @pytest.mark.parametrize(

@@ -155,18 +155,6 @@ def test_ctrl_c_while_the_model_loads_leaves_at_once(tmp_path: Path) -> None:
         assert "Traceback" not in loading.shown
 
 
-def test_ctrl_c_at_the_empty_prompt_says_how_to_leave(chat: Terminal) -> None:
-    chat.send("\x03")
-    chat.wait_for("Ctrl-C once more leaves")
-    chat.wait_for(READY)
-
-    os.kill(chat.process.pid, signal.SIGINT)
-    chat.wait_for("Ctrl-C once more leaves")
-    chat.wait_for(READY)
-
-    assert ask(chat, "still there?")
-
-
 def test_ctrl_c_drops_a_line_that_was_begun(chat: Terminal) -> None:
     chat.send("half a li")
     chat.wait_for("half a li")
