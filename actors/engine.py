@@ -210,13 +210,6 @@ class Engine(EngineTexts, EngineScoring, EngineHistory, EngineControl):
     def _stream(self, submit: Callable[[], Awaitable[OutputStream]]) -> DeltaStream:
         return DeltaStream(submit, self._intake.abandon)
 
-    async def count_tokens(self, messages: Conversation) -> int:
-        """How many tokens a conversation has as `chat` would send it, also where it does not fit.
-
-        Raises RequestRejected for what the model's chat template refuses.
-        """
-        return await self._intake.count_tokens(messages)
-
     async def abort(self, request_id: str) -> None:
         """End a request with what there is; unknown and finished ids are no-ops."""
         self._intake.abort(request_id)

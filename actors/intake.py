@@ -119,15 +119,6 @@ class Intake:
             return (await self.texts.read_chat(prompt, ChatOptions(), is_open=True))[0]
         return await self.texts.read(prompt)  # type: ignore[arg-type]  # a prompt, then
 
-    async def count_tokens(self, messages: Conversation) -> int:
-        """How long a conversation is that the model is to answer, whether it fits or not."""
-
-        def count() -> int:
-            return len(self._tokenizer.encode_chat(messages))
-
-        is_short = len(str(messages)) <= INLINE_CHARACTERS
-        return count() if is_short else await self._offload(count)
-
     def abort(self, request_id: str) -> None:
         """Give up on a request by the caller's id; unknown or finished ids are no-ops."""
         stream = self._streams.of(request_id)

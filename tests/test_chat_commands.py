@@ -5,7 +5,7 @@ import base64
 import json
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -19,10 +19,17 @@ from stepahead.cli.chat.settings import Settings
 from stepahead.cli.mistake import Mistake
 from stepahead.cli.sampling_options import SamplingOptions
 
+from .chat_vocabularies import byte_tokenizer
 from .engines import make_engine
+from .scripted import scripted_engine
 
 Shown: TypeAlias = pytest.CaptureFixture[str]
 Story: TypeAlias = Callable[[Chat], Coroutine[None, None, None]]
+QWEN = byte_tokenizer(
+    shown=("<think>", "</think>"),
+    template="{% for m in messages %}{{ m['role'] + ': ' + m['content'] + '<|im_end|>' }}"
+    "{% endfor %}{{ 'assistant: ' }}{# <think> #}",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +46,7 @@ def chatting(
     *,
     coloured: bool = False,
     in_loop: Callable[[Coroutine[None, None, None]], None] = run_virtual,
-    **options: object,
+    **options: Any,
 ) -> None:
     """Run a story in a chat whose answers have 6 tokens and are always the same."""
 
@@ -249,7 +256,7 @@ def test_copy_asks_the_terminal_where_there_is_no_desktop(capsys: Shown) -> None
             f"\x1b]52;c;{data}\x07Copied {len(answer)} characters (through the terminal).\n"
         )
 
-    chatting(story, coloured=True)
+    chatting(story, coloured=True, in_loop=asyncio.run)  # it asks the desktop on a thread
 
 
 def test_copy_on_a_plain_terminal_writes_no_control_bytes(capsys: Shown) -> None:
@@ -261,7 +268,24 @@ def test_copy_on_a_plain_terminal_writes_no_control_bytes(capsys: Shown) -> None
         assert "There is no clipboard here" in said
         assert "\x1b" not in said
 
-    chatting(story)
+    chatting(story, in_loop=asyncio.run)
+
+
+def test_reasoning_is_shown_before_the_answer_and_kept_with_it(capsys: Shown) -> None:
+    prompt, _ = QWEN.encode_chat([{"role": "user", "content": "hello"}])
+    answer = "<think>\nHm\n</think>\n\n**Hi**"
+
+    async def run() -> None:
+        script = [(prompt, QWEN.encode(answer))]
+        async with scripted_engine(QWEN, script, max_model_len=1024, num_blocks=512) as engine:
+            chat = Chat(engine, engine.config, Session(), Settings(SamplingOptions({})), Look(True))
+            await chat.ask("hello")
+
+            assert chat.session.exchanges[0].answer == answer
+
+    run_virtual(run())
+    said = capsys.readouterr().out.replace("\x1b[0m", "").replace("\x1b[2m", "")
+    assert said.startswith("Hm\n\n**Hi**\r\x1b[1m**Hi**\n")
 
 
 def test_another_model_goes_on_with_the_conversation(capsys: Shown) -> None:

@@ -4,26 +4,29 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from ...actors.engine import Engine
-from ...messages import Delta
+from ...messages import Delta, ReasoningDelta, ToolCallDelta
 from ..output import without_controls, write
-from .look import Screen
+from .look import Look
 
 
 class Answer:
     """What came of one question."""
 
-    def __init__(self, engine: Engine, request_id: str, screen: Screen) -> None:
+    def __init__(self, engine: Engine, request_id: str, look: Look) -> None:
         self._engine = engine
-        self._screen = screen
+        self._look = look
+        self._screen = look.screen()
         self.request_id = request_id
         self._streaming: asyncio.Task[None] | None = None
         self._aborting: asyncio.Task[None] | None = None
         self._is_stopped = False
+        self._is_thinking = False  # what was shown last is reasoning
         self._pieces: list[str] = []
         self.final: Delta | None = None  # with the reason, usage and timings
 
     @property
     def text(self) -> str:
+        """Everything that was said, with its reasoning, so that the model can go on from it."""
         return "".join(self._pieces)
 
     async def stream(self, deltas: AsyncIterator[Delta]) -> None:
@@ -49,9 +52,23 @@ class Answer:
 
     async def _show(self, deltas: AsyncIterator[Delta]) -> None:
         async for delta in deltas:
-            text = without_controls(delta.text)
-            if text:
-                self._pieces.append(text)
-                self._screen.show(text)
+            if delta.text:
+                self._pieces.append(without_controls(delta.text))
+                self._show_parts(delta)
             if delta.finish_reason is not None:
                 self.final = delta
+
+    def _show_parts(self, delta: Delta) -> None:
+        """Reasoning is told from the answer by an empty line, and by its looks where there are."""
+        if not delta.parts:
+            self._screen.show(without_controls(delta.text))
+        for part in delta.parts:
+            text = without_controls(part.source if isinstance(part, ToolCallDelta) else part.text)
+            if isinstance(part, ReasoningDelta):
+                self._is_thinking = True
+                write(self._look.dim(text))
+                continue
+            if self._is_thinking:
+                self._is_thinking = False
+                write("\n\n")
+            self._screen.show(text)

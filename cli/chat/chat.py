@@ -85,8 +85,8 @@ class Chat:
         self, messages: Callable[[], list[Message]], keep: Keep, *, is_continued: bool = False
     ) -> None:
         params = self.params
-        await self._make_room(messages, params)
-        answer = Answer(self.engine, f"chat-{next(self._numbers)}", self.look.screen())
+        await self._make_room(messages, params, is_continued)
+        answer = Answer(self.engine, f"chat-{next(self._numbers)}", self.look)
         deltas: AsyncIterator[Delta] = self.engine.stream_chat(
             messages(), params, request_id=answer.request_id, continue_final_message=is_continued
         )
@@ -112,13 +112,17 @@ class Chat:
         self.say(self.look.dim(status_line(final, params, context)))
 
     async def _make_room(
-        self, messages: Callable[[], list[Message]], params: SamplingParams
+        self, messages: Callable[[], list[Message]], params: SamplingParams, is_continued: bool
     ) -> None:
+        async def count(messages: list[Message]) -> int:
+            tokens = await self.engine.tokenize(messages, continue_final_message=is_continued)
+            return len(tokens)
+
         context = self.engine.facts.max_model_len
         dropped = await make_room(
             self.session,
             messages,
-            self.engine.count_tokens,
+            count,
             context=context,
             max_tokens=params.max_tokens,
         )
