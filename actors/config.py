@@ -43,6 +43,7 @@ class EngineConfig:
     record: str | Path | None = None  # write every message here when the engine ends, for a replay
     record_failure: str | Path | None = None  # where the last messages are written, with masked
     # tokens, when an actor fails
+    stats_socket: str | Path | None = None  # a unix socket that `engine-cli top` looks at
     check_invariants: bool = False  # assert the ledger after every message: slow, to find faults
 
     def __post_init__(self) -> None:

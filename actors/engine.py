@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -30,6 +31,7 @@ from .recording.recorder import Recorder, check_writable, open_recorder
 from .request_log import RequestLog
 from .request_options import Options, RequestOptions
 from .stats import EngineHealth, EngineState, EngineStats
+from .stats_socket import StatsSocket, check_free
 from .stream import DeltaStream
 from .streams import OutputStream
 from .wiring import Wiring, core_setup, wire
@@ -64,6 +66,7 @@ class Engine(EngineTexts, EngineScoring, EngineHistory, EngineControl):
         self._backend: Backend | None = None
         self._wiring: Wiring | None = None
         self._task: asyncio.Task[None] | None = None
+        self._socket: StatsSocket | None = None
         self._dead: EngineDead | None = None
         self._is_unwanted = False  # closed before the model was there
         self._closing: asyncio.Task[None] | None = None
@@ -76,6 +79,7 @@ class Engine(EngineTexts, EngineScoring, EngineHistory, EngineControl):
             raise ConfigError("the engine was started before; make a new Engine to start again")
         check_writable(self.config.record)
         check_writable(self.config.record_failure)
+        check_free(self.config.stats_socket)
         self._loop = asyncio.get_running_loop()
         backend = self._given_backend or await open_backend(
             self.config, num_slots=2 * self.config.max_num_seqs
@@ -108,6 +112,8 @@ class Engine(EngineTexts, EngineScoring, EngineHistory, EngineControl):
         ready = asyncio.Event()
         self._task = loop.create_task(self._run(self._wiring, ready), name="stepahead-engine")
         await ready.wait()
+        if self.config.stats_socket is not None:
+            self._socket = await StatsSocket.open(self.config.stats_socket, self._counts)
 
     async def close(self) -> None:
         """Stop the actors and give the memory back; requests still live raise EngineDead.
@@ -125,6 +131,8 @@ class Engine(EngineTexts, EngineScoring, EngineHistory, EngineControl):
         await asyncio.shield(self._closing)
 
     async def _close(self, backend: Backend) -> None:
+        if self._socket is not None:
+            await self._socket.close()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
@@ -231,8 +239,17 @@ class Engine(EngineTexts, EngineScoring, EngineHistory, EngineControl):
         wiring = self._started
         return EngineStats.count(wiring.pool, wiring.batcher, wiring.streams)
 
+    def _counts(self) -> dict[str, object]:
+        """What a stats socket tells."""
+        facts = self.facts
+        about = {"model": facts.model, "device": facts.device, "dtype": facts.dtype}
+        return {**about, **asdict(self._health()), **asdict(self.stats())}
+
     async def health(self) -> EngineHealth:
         """Whether the engine lives, and when it last made progress; never waits for the device."""
+        return self._health()
+
+    def _health(self) -> EngineHealth:
         wiring = self._started
         state: EngineState = "draining" if wiring.intake.is_draining else "running"
         if self._dead or self._closing:

@@ -29,6 +29,7 @@ class EngineStats:
     host_blocks_held: int  # by sequences that wait
     host_blocks_moved: int  # there and back
     requests_finished: int
+    completion_tokens: int  # that were given to callers
 
     @classmethod
     def count(cls, pool: BlockPool, batcher: Batcher, streams: OutputStreams) -> Self:
@@ -49,6 +50,7 @@ class EngineStats:
             host_blocks_held=0 if host is None else host.num_held,
             host_blocks_moved=0 if host is None else host.blocks_moved,
             requests_finished=streams.finished,
+            completion_tokens=streams.tokens,
         )
 
 

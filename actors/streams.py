@@ -97,6 +97,7 @@ class OutputStreams:
         self._is_empty = asyncio.Event()
         self._is_empty.set()
         self.finished = 0  # answers whose last delta was pushed
+        self.tokens = 0  # that were pushed
 
     def __len__(self) -> int:
         """Answers that are live: a request has one, unless it wants several."""
@@ -137,6 +138,7 @@ class OutputStreams:
         """Deliver a delta; the last one with a finish reason ends the stream."""
         stream = self._streams[serial]
         stream.push(delta)
+        self.tokens += len(delta.token_ids)
         if delta.finish_reason is not None:
             del self._streams[serial]
             self.finished += 1

@@ -26,6 +26,7 @@ _COMMANDS = (
     "replay",
     "explain",
     "trace",
+    "top",
     "models",
     "doctor",
 )

@@ -31,6 +31,7 @@ class EngineOptions:
     no_prefix_caching: bool
     deterministic: bool
     record: Path | None
+    stats_socket: Path | None
     log: str
 
     def config(self) -> EngineConfig:
@@ -42,7 +43,7 @@ class EngineOptions:
 
     def words(self) -> list[str]:
         """What was said, as the words of another command line; it neither logs nor records."""
-        unlike = ("no_prefix_caching", "deterministic", "log", "record")
+        unlike = ("no_prefix_caching", "deterministic", "log", "record", "stats_socket")
         given = _given(self, without=unlike)
         words = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
         words += ["--no-prefix-caching"] * self.no_prefix_caching
@@ -120,6 +121,12 @@ _ENGINE = (
         type=click.Path(path_type=Path),
         metavar="FILE",
         help="Write every message for `replay`: prompts and answers, too.",
+    ),
+    click.option(
+        "--stats-socket",
+        type=click.Path(path_type=Path),
+        metavar="PATH",
+        help="Make a unix socket there, for `top`.",
     ),
     click.option(
         "--log",

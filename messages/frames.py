@@ -13,7 +13,7 @@ from . import Message
 from .codec import MAX_FRAME, message_of, pack, parts_of, unpack
 from .errors import DecodeError
 
-_HEAD = struct.Struct("<II")  # length and CRC-32 of the payload
+HEAD = struct.Struct("<II")  # length and CRC-32 of the payload
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,7 +46,15 @@ class Frame:
 
 def sealed(payload: bytes) -> bytes:
     """A payload as it lies in a file."""
-    return _HEAD.pack(len(payload), zlib.crc32(payload)) + payload
+    return HEAD.pack(len(payload), zlib.crc32(payload)) + payload
+
+
+def unsealed(head: bytes, payload: bytes) -> bytes:
+    """A payload whose head came before it. Raises DecodeError where it is damaged."""
+    length, checksum = HEAD.unpack(head)
+    if len(payload) != length or zlib.crc32(payload) != checksum:
+        raise DecodeError("the frame is damaged: its checksum is another")
+    return payload
 
 
 class FrameReader:
@@ -66,10 +74,10 @@ class FrameReader:
 
         Raises DecodeError where an undamaged payload is not msgpack.
         """
-        start = self.place + _HEAD.size
+        start = self.place + HEAD.size
         if start > len(self._data):
             return None
-        length, checksum = _HEAD.unpack_from(self._data, self.place)
+        length, checksum = HEAD.unpack_from(self._data, self.place)
         payload = self._data[start : start + length]
         if length > MAX_FRAME or len(payload) < length or zlib.crc32(payload) != checksum:
             return None

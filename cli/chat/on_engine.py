@@ -66,7 +66,8 @@ async def use_model(chat: Chat, name: str) -> None:
             f"{facts.model} on {facts.device} in {facts.dtype}, context {facts.max_model_len:,}"
         )
         return
-    config = replace(chat.config, model=name, record=None)  # the file is the first engine's
+    # The recording and the socket are the first engine's.
+    config = replace(chat.config, model=name, record=None, stats_socket=None)
     engine = await _loaded(config)
     await chat.use(engine, config)
     facts = engine.facts

@@ -1,8 +1,10 @@
 """What the engine did for the last answer: as a timeline and in words."""
 
+from ..render import table
 from .chat import Chat
 from .gantt import Bar, gantt
 from .look import terminal_size
+from .stats import answer_rows
 
 
 async def timeline(chat: Chat) -> str:
@@ -18,5 +20,11 @@ async def timeline(chat: Chat) -> str:
 
 
 async def explained(chat: Chat) -> str:
+    """What is known of the last answer."""
     assert chat.asked is not None
-    return str(chat.asked.final.usage)
+    final = chat.asked.final
+    rows = list(answer_rows(final))
+    account = None if final.usage is None else final.usage.prefix
+    if account is not None:
+        rows.insert(1, ("prefix", f"ended because what comes next was {account.end}"))
+    return table(rows).rstrip("\n")
