@@ -110,6 +110,12 @@ class Terminal:
         self._read_until = found + len(text)
         return before
 
+    def wait_for_more(self) -> None:
+        """Read until there is more than what was waited for before."""
+        while not self.shown[self._read_until :].strip():
+            assert self._read(DEADLINE), f"nothing more came; the last is {self.raw[-1500:]!r}"
+        self._read_until = len(self.shown)
+
     def exit_code(self) -> int:
         """Read to the end and return how the command ended."""
         deadline = time.monotonic() + DEADLINE

@@ -11,7 +11,7 @@ import pytest
 from .chat_terminal import READY, ask, prompt_tokens, say, started
 from .cli_process import Terminal, environment
 
-REAL = ("--dtype", "float32", "--temperature", "0", "--max-tokens", "4000")
+ENDLESS = ("--ignore-eos", "--max-tokens", "6000")
 
 
 @pytest.fixture(scope="module")
@@ -29,19 +29,17 @@ def chat(simulated: Terminal) -> Terminal:
 
 
 @pytest.fixture(scope="module")
-def default_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
-    """One process with the default model, whose answers are long enough to be stopped."""
-    env = environment(tmp_path_factory.mktemp("home"))
-    with Terminal("chat", *REAL, env=env) as terminal:
-        terminal.wait_for(READY)
+def endless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
+    """One process whose answers are long enough to be stopped."""
+    with started(tmp_path_factory.mktemp("home"), *ENDLESS) as terminal:
         yield terminal
 
 
 @pytest.fixture
-def model(default_model: Terminal) -> Terminal:
-    """A conversation with the default model that has only begun."""
-    ask(default_model, "/clear")
-    return default_model
+def talker(endless: Terminal) -> Terminal:
+    """A conversation that has only begun, with a model that talks and talks."""
+    ask(endless, "/clear")
+    return endless
 
 
 def test_a_message_is_answered_and_ctrl_d_leaves_the_terminal_as_it_was(tmp_path: Path) -> None:
@@ -98,52 +96,81 @@ def test_stats_name_tokens_times_and_how_answers_are_sampled(chat: Terminal) -> 
 STORY = "Write a very long story about the sea."
 
 
-def test_ctrl_c_stops_the_answer_and_what_was_said_is_kept(model: Terminal) -> None:
-    say(model, STORY)
-    model.wait_for(" ")
-    model.send("\x03")
-    model.wait_for("stopped")
-    model.wait_for(READY)
+def test_ctrl_c_stops_the_answer_and_what_was_said_is_kept(talker: Terminal) -> None:
+    say(talker, STORY)
+    talker.wait_for_more()
+    talker.send("\x03")
+    talker.wait_for("stopped")
+    talker.wait_for(READY)
 
-    stopped = ask(model, "/stats")
+    stopped = ask(talker, "/stats")
     assert "ended by abort" in stopped
-    say(model, "Go on.")
-    model.wait_for(" ")
-    model.send("\x03")
-    model.wait_for("stopped")
-    model.wait_for(READY)
-    assert prompt_tokens(ask(model, "/stats"))[0] > prompt_tokens(stopped)[0] + 5
+    say(talker, "Go on.")
+    talker.wait_for_more()
+    talker.send("\x03")
+    talker.wait_for("stopped")
+    talker.wait_for(READY)
+    assert prompt_tokens(ask(talker, "/stats"))[0] > prompt_tokens(stopped)[0] + 5
 
 
-def test_ctrl_c_right_after_the_question_takes_it_back(model: Terminal) -> None:
-    model.send(f"{STORY}\r\x03")
-    model.wait_for("stopped")
-    model.wait_for(READY)
+def test_ctrl_c_right_after_the_question_takes_it_back(talker: Terminal) -> None:
+    talker.send(f"{STORY}\r\x03")
+    talker.wait_for("stopped")
+    talker.wait_for(READY)
 
-    assert model.process.poll() is None
-
-
-def test_a_sent_interrupt_stops_the_answer_as_the_key_does(model: Terminal) -> None:
-    say(model, STORY)
-    model.wait_for(" ")
-    os.kill(model.process.pid, signal.SIGINT)
-    model.wait_for("stopped")
-    model.wait_for(READY)
-
-    assert "ended by abort" in ask(model, "/stats")
+    assert talker.process.poll() is None
 
 
-def test_what_is_typed_during_an_answer_waits_for_the_prompt(model: Terminal) -> None:
-    say(model, STORY)
-    model.wait_for(" ")
-    model.send("/system from the keyboard\r\x1b[200~/stats is\npasted\x1b[201~")
-    model.send("\x03")
+def test_a_sent_interrupt_stops_the_answer_as_the_key_does(talker: Terminal) -> None:
+    say(talker, STORY)
+    talker.wait_for_more()
+    os.kill(talker.process.pid, signal.SIGINT)
+    talker.wait_for("stopped")
+    talker.wait_for(READY)
 
-    model.wait_for("stopped")
-    model.wait_for("The system prompt is: from the keyboard")
-    model.wait_for("pasted")
-    model.send("\x03")
-    model.wait_for(READY)
+    assert "ended by abort" in ask(talker, "/stats")
+
+
+def test_what_is_typed_during_an_answer_waits_for_the_prompt(talker: Terminal) -> None:
+    say(talker, STORY)
+    talker.wait_for_more()
+    talker.send("/system from the keyboard\r\x1b[200~/stats is\npasted\x1b[201~")
+    talker.send("\x03")
+
+    talker.wait_for("stopped")
+    talker.wait_for("The system prompt is: from the keyboard")
+    talker.wait_for("pasted")
+    talker.send("\x03")
+    talker.wait_for(READY)
+
+
+def test_ctrl_c_during_a_long_prefill_takes_the_question_back(tmp_path: Path) -> None:
+    slow = ("--max-num-batched-tokens", "16", "--max-num-seqs", "1")
+    with started(tmp_path, *slow) as chat:
+        chat.send("\x1b[200~" + "a long text\n" * 500 + "\x1b[201~")
+        chat.wait_for("a long text")
+        chat.send("\r")
+        chat.send("\x03")
+        chat.wait_for("(stopped)")
+        chat.wait_for(READY)
+
+        assert "nothing to take back" in ask(chat, "/undo")
+
+
+def test_ctrl_c_gives_a_command_up_and_the_chat_goes_on(tmp_path: Path) -> None:
+    slow = tmp_path / "xclip"
+    slow.write_text("#!/bin/sh\necho copying >/dev/tty\nexec sleep 30\n")
+    slow.chmod(0o700)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    with started(tmp_path, "--max-tokens", "4", DISPLAY=":0", PATH=path) as chat:
+        ask(chat, "hello")
+        say(chat, "/copy")
+        chat.wait_for("copying")
+        chat.send("\x03")
+        chat.wait_for("(stopped)")
+        chat.wait_for(READY)
+
+        assert "tokens" in ask(chat, "still there?")
 
 
 def test_ctrl_c_while_the_model_loads_leaves_at_once(tmp_path: Path) -> None:
@@ -164,16 +191,6 @@ def test_ctrl_c_drops_a_line_that_was_begun(chat: Terminal) -> None:
     assert "none yet" in ask(chat, "/stats")
 
 
-def test_the_history_is_there_in_the_next_chat(tmp_path: Path) -> None:
-    with started(tmp_path, "--max-tokens", "4") as chat:
-        ask(chat, "remember this line")
-    with started(tmp_path, "--max-tokens", "4") as chat:
-        chat.send("y")
-        chat.wait_for("y")
-        chat.send("\x1b[A")
-        chat.wait_for("remember this line")
-
-
 def test_a_home_that_cannot_be_written_does_no_harm(tmp_path: Path) -> None:
     in_the_way = tmp_path / "home"
     in_the_way.write_text("a file, not a folder")
@@ -182,17 +199,6 @@ def test_a_home_that_cannot_be_written_does_no_harm(tmp_path: Path) -> None:
         assert ask(chat, "hello")
         chat.send("\x04")
         assert chat.exit_code() == 0
-
-
-def test_a_dumb_terminal_gets_no_control_codes(tmp_path: Path) -> None:
-    with started(tmp_path, "--max-tokens", "8", TERM="dumb") as chat:
-        ask(chat, "hello")
-        ask(chat, "/help")
-        ask(chat, "/stats")
-        chat.send("\x04")
-        assert chat.exit_code() == 0
-
-        assert not [c for c in chat.raw if c < " " and c not in "\r\n"]
 
 
 def test_no_color_means_no_colour(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ class Answer:
         self.request_id = request_id
         self._streaming: asyncio.Task[None] | None = None
         self._aborting: asyncio.Task[None] | None = None
-        self._is_stopped = False
+        self.is_stopped = False  # by the user
         self._is_thinking = False  # what was shown last is reasoning
         self._pieces: list[str] = []
         self.final: Delta | None = None  # with the reason, usage and timings
@@ -35,7 +35,7 @@ class Answer:
         try:
             await self._streaming
         except asyncio.CancelledError:
-            if not self._is_stopped:
+            if not self.is_stopped:
                 raise
         finally:
             if self._pieces:
@@ -44,11 +44,11 @@ class Answer:
 
     def stop(self) -> None:
         """Abort, so that the counts still come; before the first token, or asked again, cancel."""
-        if self._pieces and not self._is_stopped:
+        if self._pieces and not self.is_stopped:
             self._aborting = asyncio.create_task(self._engine.abort(self.request_id))
         elif self._streaming is not None:
             self._streaming.cancel()
-        self._is_stopped = True
+        self.is_stopped = True
 
     async def _show(self, deltas: AsyncIterator[Delta]) -> None:
         async for delta in deltas:

@@ -105,6 +105,8 @@ class Chat:
         if answer.text:
             keep(answer.text, FinishReason.ABORT if final is None else final.finish_reason)
         if final is None:
+            if answer.is_stopped:
+                self.say(STOPPED)
             return
         self.asked = Asked(answer.request_id, final)
         self.stats.record(final)
