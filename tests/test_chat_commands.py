@@ -11,8 +11,8 @@ import pytest
 
 from stepahead import FinishReason, SamplingParams
 from stepahead.actors.virtual_time import run_virtual
-from stepahead.cli.chat.chat import Chat
 from stepahead.cli.chat.commands import COMMANDS, Left
+from stepahead.cli.chat.conversation import Chat
 from stepahead.cli.chat.look import Look
 from stepahead.cli.chat.session import Session
 from stepahead.cli.chat.settings import Settings

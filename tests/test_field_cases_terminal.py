@@ -8,7 +8,7 @@ import pytest
 
 from stepahead.actors.virtual_time import run_virtual
 from stepahead.cli.chat import look
-from stepahead.cli.chat.chat import Chat
+from stepahead.cli.chat.conversation import Chat
 from stepahead.cli.chat.look import Look
 from stepahead.cli.chat.painter import Size
 from stepahead.cli.chat.session import Session
@@ -163,8 +163,10 @@ def test_a_dumb_terminal_gets_no_control_bytes_and_the_history_is_kept_across_ru
         chat.send("\x04")
         assert chat.exit_code() == 0
     with started(tmp_path, "--max-tokens", "8") as later:
-        later.send("\x1b[A\x1b[A")
-        later.wait_for("/copy")
+        later.send("y")
+        later.wait_for("y")
+        later.send("\x1b[A")
+        later.wait_for("/nothing")
 
     assert not [c for c in chat.raw if c < " " and c not in "\r\n"]
 

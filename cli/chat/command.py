@@ -78,7 +78,7 @@ async def _answer(
 async def _converse(
     session: Session, settings: Settings, config: EngineConfig, *, plain: bool
 ) -> None:
-    from .chat import Chat
+    from .conversation import Chat
     from .look import Look
     from .terminal import TerminalChat
 

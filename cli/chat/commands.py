@@ -8,7 +8,7 @@ from ...gpu.loading.resolve import known_models
 from ..output import write
 from ..render import table
 from . import on_engine, on_session
-from .chat import Chat
+from .conversation import Chat
 from .session_files import saved_names
 from .settings import NAMES
 

@@ -12,7 +12,7 @@ from ..bench.process import peak_memory_mb
 from ..mistake import Mistake
 from ..render import table
 from ..runner import progress
-from .chat import Chat
+from .conversation import Chat
 from .settings import NAMES
 from .stats import Row, engine_row, sampling_rows
 from .story import explained, timeline

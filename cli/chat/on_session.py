@@ -4,7 +4,7 @@ import asyncio
 
 from ..mistake import Mistake
 from . import clipboard, session_files
-from .chat import Chat
+from .conversation import Chat
 from .session import Session
 from .session_files import Saved, path_of
 from .stats import ChatStats

@@ -1,7 +1,7 @@
 """What the engine did for the last answer: as a timeline and in words."""
 
 from ..render import table
-from .chat import Chat
+from .conversation import Chat
 from .gantt import Bar, gantt
 from .look import terminal_size
 from .stats import answer_rows

@@ -9,8 +9,8 @@ import click
 
 from ...messages import ConfigError, ModelError, RequestError
 from ..mistake import Interrupted
-from .chat import STOPPED, Chat
 from .commands import COMMANDS, Left
+from .conversation import STOPPED, Chat
 from .keyboard import keys_while_busy, on_sigint, quiet_keyboard
 from .prompt import prompt_session
 from .slash import SlashCommand, parse_slash, unquoted
