@@ -243,6 +243,34 @@ def test_a_question_longer_than_the_context_is_refused_and_not_kept(capsys: Show
     chatting(story, max_model_len=64)
 
 
+def test_trace_draws_and_explain_tells_what_happened_to_the_last_answer(capsys: Shown) -> None:
+    async def story(chat: Chat) -> None:
+        await obey(chat, "/trace")
+        await obey(chat, "/explain")
+        assert capsys.readouterr().out == "There is no answer yet.\n" * 2
+        await chat.ask("x" * 150)
+        capsys.readouterr()
+        await obey(chat, "/trace")
+        drawn = capsys.readouterr().out.splitlines()
+        await obey(chat, "/explain")
+        told = capsys.readouterr().out
+
+        names = [line.split()[0] for line in drawn]
+        assert names == ["prefill", "chunk", "chunk", "chunk", "decode"]  # it did not queue
+        assert [line.split("  ")[-1] for line in drawn[1:4]] == [
+            "64 tokens",
+            "64 tokens",
+            "25 tokens",
+        ]
+        assert drawn[0].endswith("30 ms")
+        assert drawn[4].endswith("50 ms")
+        assert told.startswith(
+            "chat-1 (serial 1): 153 prompt tokens, 0 of them cached, 6 generated"
+        )
+
+    chatting(story)
+
+
 def test_copy_asks_the_terminal_where_there_is_no_desktop(capsys: Shown) -> None:
     async def story(chat: Chat) -> None:
         await obey(chat, "/copy")

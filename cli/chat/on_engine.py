@@ -7,15 +7,18 @@ from dataclasses import asdict, replace
 
 from ...actors.config import EngineConfig
 from ...actors.engine import Engine
+from ...actors.story import tell
 from ...messages import SamplingParams
 from ..bench.process import peak_memory_mb
 from ..mistake import Mistake
 from ..render import table
 from ..runner import progress
 from .conversation import Chat
+from .gantt import gantt
+from .look import terminal_size
 from .settings import NAMES
 from .stats import Row, engine_row, sampling_rows
-from .story import explained, timeline
+from .story import bars
 
 
 async def set_value(chat: Chat, words: str) -> None:
@@ -51,11 +54,19 @@ async def show_stats(chat: Chat, _: str) -> None:
 
 
 async def show_timeline(chat: Chat, _: str) -> None:
-    chat.say("There is no answer yet." if chat.asked is None else await timeline(chat))
+    if chat.asked is None:
+        chat.say("There is no answer yet.")
+        return
+    story = await chat.engine.explain(chat.asked.request_id)
+    total_s = (story.end_ns - story.begin_ns) / 1e9
+    chat.say(gantt(bars(story), total_s, columns=terminal_size().columns))
 
 
 async def explain(chat: Chat, _: str) -> None:
-    chat.say("There is no answer yet." if chat.asked is None else await explained(chat))
+    if chat.asked is None:
+        chat.say("There is no answer yet.")
+        return
+    chat.say(tell(await chat.engine.explain(chat.asked.request_id)).rstrip("\n"))
 
 
 async def use_model(chat: Chat, name: str) -> None:

@@ -1,30 +1,57 @@
-"""What the engine did for the last answer: as a timeline and in words."""
+"""The last answer as a timeline, from the story that the engine tells of it."""
 
-from ..render import table
-from .conversation import Chat
-from .gantt import Bar, gantt
-from .look import terminal_size
-from .stats import answer_rows
+from collections.abc import Iterator
+from itertools import pairwise
 
+from ...actors.story.story import Cause, Chunk, Phase, Stall, Story
+from .gantt import Bar
 
-async def timeline(chat: Chat) -> str:
-    assert chat.asked is not None
-    final = chat.asked.final
-    assert final.timings is not None
-    timings = final.timings
-    first = timings.total_s if timings.ttft_s is None else timings.ttft_s
-    bars = [Bar("queue", 0, timings.queue_s), Bar("prefill", timings.queue_s, first)]
-    if timings.ttft_s is not None:
-        bars.append(Bar("decode", first, first + timings.decode_s))
-    return gantt(bars, timings.total_s, columns=terminal_size().columns)
+MOST_CHUNKS = 8
+MOST_STALLS = 4
+_WORDS = {Cause.DEVICE: "a step ran", Cause.HOST: "the host was late", Cause.STEP: "a step before"}
 
 
-async def explained(chat: Chat) -> str:
-    """What is known of the last answer."""
-    assert chat.asked is not None
-    final = chat.asked.final
-    rows = list(answer_rows(final))
-    account = None if final.usage is None else final.usage.prefix
-    if account is not None:
-        rows.insert(1, ("prefix", f"ended because what comes next was {account.end}"))
-    return table(rows).rstrip("\n")
+def bars(story: Story) -> list[Bar]:
+    """Its phases, under them the chunks of its prompt, and the longest stalls."""
+    shown = [span for span in story.phases if span.phase is not Phase.FORGOTTEN]
+    drawn = []
+    for span in shown:
+        name = str(span.phase)
+        drawn.append(_bar(story, name, span.begin_ns, span.end_ns))
+        if span.phase in (Phase.PREFILL, Phase.RECOMPUTE):
+            drawn += _chunks(story, span.begin_ns, span.end_ns)
+    return drawn + list(_stalls(story))
+
+
+def _chunks(story: Story, begin_ns: int, end_ns: int) -> list[Bar]:
+    """From the step in which a chunk was planned to the next one's."""
+    chunks = [e for e in story.events if isinstance(e, Chunk) and begin_ns <= e.t_ns < end_ns]
+    ends = [later.t_ns for _, later in pairwise(chunks)] + [end_ns]
+    drawn = [
+        _bar(story, " chunk", chunk.t_ns, end, _of_chunk(chunk))
+        for chunk, end in zip(chunks, ends, strict=True)
+    ]
+    if len(drawn) <= MOST_CHUNKS:
+        return drawn
+    left = len(drawn) - MOST_CHUNKS + 1
+    rest = Bar(" chunks", drawn[-left].start, drawn[-1].end, f"{left} more")
+    return [*drawn[:-left], rest]
+
+
+def _of_chunk(chunk: Chunk) -> str:
+    beside = f", beside {len(chunk.mates)}" if chunk.mates else ""
+    return f"{chunk.length:,} tokens{beside}"
+
+
+def _stalls(story: Story) -> Iterator[Bar]:
+    stalls = [event for event in story.events if isinstance(event, Stall)]
+    longest = sorted(stalls, key=lambda stall: stall.begin_ns - stall.t_ns)[:MOST_STALLS]
+    for stall in sorted(longest, key=lambda stall: stall.t_ns):
+        why = max(stall.causes, key=lambda wait: wait.end_ns - wait.begin_ns, default=None)
+        said = "" if why is None else why.detail or _WORDS.get(why.cause, str(why.cause))
+        yield _bar(story, "stall", stall.begin_ns, stall.t_ns, f"token {stall.token}: {said}")
+
+
+def _bar(story: Story, name: str, begin_ns: int, end_ns: int, remark: str = "") -> Bar:
+    start = story.begin_ns
+    return Bar(name, (begin_ns - start) / 1e9, (end_ns - start) / 1e9, remark)
