@@ -11,16 +11,17 @@ BARS = (
 
 def test_bars_stand_under_each_other_in_time() -> None:
     assert gantt(BARS, 1.0, columns=60).splitlines() == [
-        "queue   #                                            1 ms",
+        "queue   #                                              1 ms",
         "prefill ##################                           399 ms",
         "decode                   ########################### 600 ms",
     ]
 
 
-def test_a_narrow_terminal_gets_no_remarks_and_no_line_is_longer() -> None:
-    assert all(len(line) <= 26 for line in gantt(BARS, 1.0, columns=26).splitlines())
-    assert "2 chunks" not in gantt(BARS, 1.0, columns=26)
-    assert "2 chunks" in gantt(BARS, 1.0, columns=120)
+def test_a_remark_is_shown_where_there_is_room_and_no_line_is_too_long() -> None:
+    for columns in (26, 60, 80, 120):
+        lines = gantt(BARS, 1.0, columns=columns).splitlines()
+        assert max(map(len, lines)) <= columns
+        assert lines[1].endswith("  120 tokens in 2 chunks") == (columns >= 80)
 
 
 def test_what_takes_no_time_is_still_seen() -> None:

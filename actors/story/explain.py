@@ -195,9 +195,17 @@ class _Explanation:
     def _chunk(self, step: Step, start: int, length: int, *, is_again: bool) -> Chunk:
         others = [serial for serial in step.serials.tolist() if serial != self._life.serial]
         mates = tuple(self._chronicle.name(serial) for serial in others)
-        tokens = step.plan.num_tokens
         return Chunk(
-            step.posted_ns, step.number, start, length, tokens, mates, is_again, step.error
+            t_ns=step.posted_ns,
+            step=step.number,
+            start=start,
+            length=length,
+            step_tokens=step.plan.num_tokens,
+            mates=mates,
+            is_again=is_again,
+            failed=step.error,
+            began_ns=step.began_ns,
+            done_ns=step.done_ns,
         )
 
 

@@ -84,6 +84,8 @@ class Chunk:
     mates: tuple[str, ...]  # the other requests in the step
     is_again: bool  # these positions were computed before
     failed: str | None  # why the step gave nothing
+    began_ns: int  # when the device could begin with the step
+    done_ns: int | None  # when its result was there; None: not yet
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from .status import seconds
 
 MIN_COLUMNS, MAX_COLUMNS = 8, 60  # of the chart itself
+REMARK_NEEDS = 24  # columns that the chart keeps beside remarks
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,17 +20,18 @@ class Bar:
 
 
 def gantt(bars: Sequence[Bar], total: float, *, columns: int) -> str:
-    """A line for each bar: name, bar, time. At 20 columns, too, if without remarks."""
+    """A line for each bar: name, bar, time, and a remark where there is room for it."""
     names = max(len(bar.name) for bar in bars)
     times = [seconds(bar.end - bar.start) for bar in bars]
-    width = columns - names - max(map(len, times)) - 3
-    width = min(max(width, MIN_COLUMNS), MAX_COLUMNS)
+    longest = max(map(len, times))
+    room = columns - names - longest - 3
+    remarks = max(len(bar.remark) for bar in bars) + 2
+    has_remarks = room - remarks >= REMARK_NEEDS
+    width = min(max(room - remarks * has_remarks, MIN_COLUMNS), MAX_COLUMNS)
     lines = []
     for bar, time in zip(bars, times, strict=True):
-        line = f"{bar.name:<{names}} {_drawn(bar, total, width)} {time}"
-        if bar.remark and len(line) + len(bar.remark) + 2 < columns:
-            line += f"  {bar.remark}"
-        lines.append(line.rstrip())
+        line = f"{bar.name:<{names}} {_drawn(bar, total, width)} {time:>{longest}}"
+        lines.append((f"{line}  {bar.remark}" if has_remarks else line).rstrip())
     return "\n".join(lines)
 
 

@@ -1,7 +1,6 @@
 """The last answer as a timeline, from the story that the engine tells of it."""
 
 from collections.abc import Iterator
-from itertools import pairwise
 
 from ...actors.story.story import Cause, Chunk, Phase, Stall, Story
 from .gantt import Bar
@@ -24,12 +23,11 @@ def bars(story: Story) -> list[Bar]:
 
 
 def _chunks(story: Story, begin_ns: int, end_ns: int) -> list[Bar]:
-    """From the step in which a chunk was planned to the next one's."""
-    chunks = [e for e in story.events if isinstance(e, Chunk) and begin_ns <= e.t_ns < end_ns]
-    ends = [later.t_ns for _, later in pairwise(chunks)] + [end_ns]
+    """While the device was at each."""
     drawn = [
-        _bar(story, " chunk", chunk.t_ns, end, _of_chunk(chunk))
-        for chunk, end in zip(chunks, ends, strict=True)
+        _bar(story, " chunk", chunk.began_ns, chunk.done_ns or story.end_ns, _of_chunk(chunk))
+        for chunk in story.events
+        if isinstance(chunk, Chunk) and begin_ns <= chunk.t_ns < end_ns
     ]
     if len(drawn) <= MOST_CHUNKS:
         return drawn
