@@ -11,7 +11,7 @@ BARS = (
 
 def test_bars_stand_under_each_other_in_time() -> None:
     assert gantt(BARS, 1.0, columns=60).splitlines() == [
-        "queue   #                                              1 ms",
+        "queue   #                                            1.0 ms",
         "prefill ##################                           399 ms",
         "decode                   ########################### 600 ms",
     ]
@@ -25,4 +25,4 @@ def test_a_remark_is_shown_where_there_is_room_and_no_line_is_too_long() -> None
 
 
 def test_what_takes_no_time_is_still_seen() -> None:
-    assert gantt([Bar("queue", 0, 0)], 0, columns=40).split() == ["queue", "#", "0", "ms"]
+    assert gantt([Bar("queue", 0, 0)], 0, columns=40).split() == ["queue", "#", "0.0", "ms"]

@@ -236,6 +236,7 @@ def test_a_setting_stands_before_an_option_and_an_option_before_the_model() -> N
         ("temperature", "-1", "temperature is -1"),
         ("top_p", "warm", "top_p is 'warm'"),
         ("max_tokens", "0", "max_tokens is 0"),
+        ("n", "2", "one answer at a time"),
         ("stop", "[1]", "stop is"),
     ],
 )

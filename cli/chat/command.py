@@ -36,7 +36,7 @@ def chat(
     engine: EngineOptions,
 ) -> None:
     """Chat on a terminal; with PROMPT or in a pipe give one answer and nothing else."""
-    sampling.params()  # what is wrong with the options is said before the model loads
+    Settings(sampling).params(SamplingParams())  # what is wrong is said before the model loads
     config, (session, settings) = engine.config(), _begun(load, sampling)
     session.system = system or session.system
     if prompt is None and stdin_is_terminal() and is_terminal(sys.stdout):

@@ -29,14 +29,14 @@ async def set_value(chat: Chat, words: str) -> None:
         chat.settings.choose(name, text.strip(), recommended)
     elif name not in ("", *NAMES):
         raise Mistake(f"there is no setting {name!r}; /set lists what there is")
-    values = asdict(chat.params)
-    rows = [(key, _shown(values[key]), _source(chat, key)) for key in ([name] if name else NAMES)]
+    params, shown = chat.params, [name] if name else NAMES
+    rows = [(key, _shown(getattr(params, key)), _source(chat, key)) for key in shown]
     chat.say(table(rows).rstrip("\n"))
 
 
 def _shown(value: object) -> str:
     """A value as it would be typed."""
-    return "none" if value is None else json.dumps(value) if value != () else "[]"
+    return "none" if value is None else json.dumps(value, default=str)
 
 
 def _source(chat: Chat, name: str) -> str:

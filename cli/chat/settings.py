@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass, field, replace
 
-from ...messages import SamplingParams
+from ...messages import RequestRejected, SamplingParams
 from ...messages.params import PARAMETERS
 from ..sampling_options import SamplingOptions
 
@@ -20,7 +20,10 @@ class Settings:
 
     def params(self, recommended: SamplingParams) -> SamplingParams:
         """Raises RequestRejected where values do not go together."""
-        return replace(self.options.params(recommended), **self.chosen)  # type: ignore[arg-type]
+        params = replace(self.options.params(recommended), **self.chosen)  # type: ignore[arg-type]
+        if params.n > 1:
+            raise RequestRejected("a chat has one answer at a time; `generate --n` gives several")
+        return params
 
     def choose(self, name: str, text: str, recommended: SamplingParams) -> None:
         """Set a value from its text, or with `default` take it back; one that cannot be is refused

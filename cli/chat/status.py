@@ -44,4 +44,7 @@ def ending(final: Delta, params: SamplingParams) -> str:
 
 def seconds(duration: float) -> str:
     """A time as people read it."""
-    return f"{duration:.2f} s" if duration >= 1 else f"{duration * 1000:.0f} ms"
+    if duration >= 1:
+        return f"{duration:.2f} s"
+    milliseconds = duration * 1000
+    return f"{milliseconds:.1f} ms" if milliseconds < 10 else f"{milliseconds:.0f} ms"
