@@ -116,8 +116,9 @@ INLINE void soften(const Model *m, Attending *a, int q, int base, int positions)
     a->total[q] += sum_of(total);
 }
 
-/* One key head for a tile of tokens of one row, quantised into `attended`. */
-static void attend(const Model *m, const Layer *layer, const Step *step, Scratch *s, const QueryTile *tile, int kv_head) {
+/* One key head for a tile of tokens of one row, kept in `attended`. */
+static void attend(const Model *m, const Layer *layer, const Step *step, Scratch *s, const QueryTile *tile, int kv_head,
+                   Form form) {
     Attending a;
     int group = m->heads / m->kv_heads, count = 0, least = 1 << 30, last = 0;
     for (int t = tile->first; t < tile->first + tile->count; t++) {
@@ -144,7 +145,9 @@ static void attend(const Model *m, const Layer *layer, const Step *step, Scratch
             size_t head = (size_t)table[position / size] * m->kv_heads + kv_head;
             int within = position % size;
             keys[positions / LANES] = layer->keys + (head * (size / LANES) + within / LANES) * m->dim * LANES;
-            for (int i = 0; i < LANES; i++) values[positions + i] = layer->values + (head * size + within + i) * m->dim;
+            const uint16_t *strip = layer->values + (head * size + within) * m->dim;
+            for (int i = 0; i < LANES; i++) values[positions + i] = strip + i * m->dim;
+            for (int i = 0; i < LANES * m->dim; i += 32) __builtin_prefetch(strip + i, 0, 2);
         }
         score(keys, positions / LANES, m->dim, &a, count);
         for (int q = 0; q < count; q++) soften(m, &a, q, base, positions);
@@ -156,6 +159,6 @@ static void attend(const Model *m, const Layer *layer, const Step *step, Scratch
         for (int d = 0; d < m->dim; d += LANES) store(a.out[q] + d, load(a.out[q] + d) * share);
         int t = tile->first + q / group, head = kv_head * group + q % group;
         for (int g = 0; g < m->dim / GROUP; g++)
-            quantise_group(a.out[q] + g * GROUP, &s->attended, t, head * (m->dim / GROUP) + g, layer->out.bits);
+            keep_group(a.out[q] + g * GROUP, &s->attended, t, head * (m->dim / GROUP) + g, form);
     }
 }

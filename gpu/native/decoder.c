@@ -9,66 +9,71 @@
 #include "team.h"
 
 /* Where a member unpacks panels. */
-INLINE Unpacked *own_memory(const Member *own) {
+INLINE Bfloat *own_memory(const Member *own) {
     const Scratch *s = own->work.scratch;
     return s->unpacked + (size_t)own->index * s->most_unpacked;
 }
 
-/* hidden += x times the matrix. */
+/* hidden += x times the matrix, whose rows are a multiple of 32. */
 static void add_product(Member *own, const Matrix *w, const Activations *x, float *hidden, int count) {
-    float part[TILE][LANES];
-    FOR_PIECES(panel, own, w->rows / LANES) {
-        const Unpacked *ready = unpack_panels(w, panel, 1, x, count, own_memory(own));
-        for (int first = 0; first < count; first += TILE) {
-            int size = tile_size(first, count);
-            multiply(w, panel, ready, x, first, size, part);
+    float part[2][BATCH][LANES] __attribute__((aligned(64)));
+    Form form = form_for(w, x, count);
+    FOR_PIECES(pair, own, w->rows / LANES / 2) {
+        const Bfloat *ready = prepare(w, 2 * pair, 2, form, own_memory(own));
+        for (int first = 0; first < count; first += BATCH) {
+            int size = batch_size(first, count);
+            multiply(w, 2 * pair, 2, ready, x, first, size, form, part);
             for (int t = 0; t < size; t++) {
-                float *to = hidden + (size_t)(first + t) * w->rows + panel * LANES;
-                store(to, load(to) + load(part[t]));
+                float *to = hidden + (size_t)(first + t) * w->rows + 2 * pair * LANES;
+                for (int i = 0; i < 2; i++) store(to + i * LANES, load(to + i * LANES) + load(part[i][t]));
             }
         }
     }
     pass(own);
 }
 
-/* silu(gate) * up for 32 columns at once, quantised as the input of `down`. */
-static void gate_up(Member *own, const Matrix *w, const Activations *x, Activations *to, int count,
-                    int weight_bits) {
-    float gate[2][TILE][LANES], up[2][TILE][LANES], group[GROUP];
-    int groups = w->cols / GROUP;
+/* silu(gate) * up for 32 columns at once, kept as the input of `down`. */
+static void gate_up(Member *own, const Matrix *w, const Activations *x, Activations *to, int count, Form next) {
+    float gate[2][BATCH][LANES] __attribute__((aligned(64))), up[2][BATCH][LANES] __attribute__((aligned(64)));
+    float group[GROUP];
+    Form form = form_for(w, x, count);
     FOR_PIECES(g, own, to->cols / GROUP) {
-        const Unpacked *ready = unpack_panels(w, 4 * g, 4, x, count, own_memory(own));
-        for (int first = 0; first < count; first += TILE) {
-            int size = tile_size(first, count);
-            for (int i = 0; i < 2; i++) {
-                multiply(w, 4 * g + i, panel_of(ready, i, groups), x, first, size, gate[i]);
-                multiply(w, 4 * g + 2 + i, panel_of(ready, 2 + i, groups), x, first, size, up[i]);
-            }
+        const Bfloat *ready = prepare(w, 4 * g, 4, form, own_memory(own));
+        for (int first = 0; first < count; first += BATCH) {
+            int size = batch_size(first, count);
+            multiply(w, 4 * g, 2, ready, x, first, size, form, gate);
+            multiply(w, 4 * g + 2, 2, ready + (size_t)2 * LANES * w->cols, x, first, size, form, up);
             for (int t = 0; t < size; t++) {
                 for (int i = 0; i < 2; i++) {
                     floats v = load(gate[i][t]);
                     store(group + i * LANES, v / (exp_of(-v) + 1.0f) * load(up[i][t]));
                 }
-                quantise_group(group, to, first + t, g, weight_bits);
+                keep_group(group, to, first + t, g, next);
             }
         }
     }
     pass(own);
 }
 
+#define HEAD_PANELS 8 /* of a piece of the head */
+
 static void write_logits(Member *own, const Matrix *w, const Activations *x, float *logits, int count) {
-    const int piece_size = 8;
     int panels = w->rows / LANES, vocab = own->work.model->vocab;
-    float part[TILE][LANES];
-    FOR_PIECES(piece, own, (panels + piece_size - 1) / piece_size) {
-        for (int panel = piece * piece_size; panel < panels && panel < (piece + 1) * piece_size; panel++) {
-            const Unpacked *ready = unpack_panels(w, panel, 1, x, count, own_memory(own));
-            int lanes = vocab - panel * LANES < LANES ? vocab - panel * LANES : LANES;
-            for (int first = 0; first < count; first += TILE) {
-                int size = tile_size(first, count);
-                multiply(w, panel, ready, x, first, size, part);
-                for (int t = 0; t < size; t++)
-                    memcpy(logits + (size_t)(first + t) * vocab + panel * LANES, part[t], (size_t)lanes * 4);
+    float part[2][BATCH][LANES] __attribute__((aligned(64)));
+    Form form = form_for(w, x, count);
+    FOR_PIECES(piece, own, (panels + HEAD_PANELS - 1) / HEAD_PANELS) {
+        for (int panel = piece * HEAD_PANELS; panel < panels && panel < (piece + 1) * HEAD_PANELS; panel += 2) {
+            int pair = panels - panel < 2 ? 1 : 2;
+            int lanes = vocab - panel * LANES < pair * LANES ? vocab - panel * LANES : pair * LANES;
+            const Bfloat *ready = prepare(w, panel, pair, form, own_memory(own));
+            for (int first = 0; first < count; first += BATCH) {
+                int size = batch_size(first, count);
+                multiply(w, panel, pair, ready, x, first, size, form, part);
+                for (int t = 0; t < size; t++) {
+                    float *to = logits + (size_t)(first + t) * vocab + panel * LANES;
+                    memcpy(to, part[0][t], (size_t)(lanes < LANES ? lanes : LANES) * 4);
+                    if (lanes > LANES) memcpy(to + LANES, part[1][t], (size_t)(lanes - LANES) * 4);
+                }
             }
         }
     }
@@ -80,15 +85,17 @@ static void run_layer(Member *own, const Layer *layer) {
     const Step *step = &own->work.step;
     Scratch *s = own->work.scratch;
     int count = step->num_tokens, tiles = s->num_tiles;
-    normalise_all(own, s->hidden, layer->input_norm, &s->normed, count, layer->qkv.bits);
-    FOR_PIECES(head, own, m->heads + 2 * m->kv_heads) make_head(m, layer, step, s, head, own_memory(own));
+    Form form = form_for(&layer->qkv, &s->normed, count), out = form_for(&layer->out, &s->attended, count);
+    normalise_all(own, s->hidden, layer->input_norm, &s->normed, count, form);
+    FOR_PIECES(head, own, m->heads + 2 * m->kv_heads) make_head(m, layer, step, s, head, form, own_memory(own));
     pass(own);
     FOR_PIECES(task, own, tiles * m->kv_heads)
-        attend(m, layer, step, s, s->tiles + task / m->kv_heads, task % m->kv_heads);
+        attend(m, layer, step, s, s->tiles + task / m->kv_heads, task % m->kv_heads, out);
     pass(own);
     add_product(own, &layer->out, &s->attended, s->hidden, count);
-    normalise_all(own, s->hidden, layer->mlp_norm, &s->normed, count, layer->gate_up.bits);
-    gate_up(own, &layer->gate_up, &s->normed, &s->inner, count, layer->down.bits);
+    form = form_for(&layer->gate_up, &s->normed, count);
+    normalise_all(own, s->hidden, layer->mlp_norm, &s->normed, count, form);
+    gate_up(own, &layer->gate_up, &s->normed, &s->inner, count, form_for(&layer->down, &s->inner, count));
     add_product(own, &layer->down, &s->inner, s->hidden, count);
 }
 
@@ -97,7 +104,7 @@ static void forward(Member *own) {
     const Step *step = &own->work.step;
     Scratch *s = own->work.scratch;
 #ifdef HAS_AMX
-    if (s->normed.uses_tiles) shape_tiles();
+    if (s->normed.most_planes >= 0) shape_tiles();
 #endif
     if (step->num_tokens) {
         FOR_PIECES(t, own, step->num_tokens) look_up(m, step->tokens[t], s->hidden + (size_t)t * m->hidden);
@@ -105,17 +112,20 @@ static void forward(Member *own) {
         for (int number = 0; number < m->num_layers; number++) run_layer(own, m->layers + number);
     }
     if (step->num_wanted) {
+        Form form = form_for(&m->head, &s->normed, step->num_wanted);
         FOR_PIECES(t, own, step->num_wanted)
-            normalise(s->hidden + (size_t)step->wanted[t] * m->hidden, m->norm, m->eps, &s->normed, t, m->head.bits);
+            normalise(s->hidden + (size_t)step->wanted[t] * m->hidden, m->norm, m->eps, &s->normed, t, form);
         pass(own);
         write_logits(own, &m->head, &s->normed, step->logits, step->num_wanted);
     }
 #ifdef HAS_AMX
-    if (s->normed.uses_tiles) _tile_release();
+    if (s->normed.most_planes >= 0) _tile_release();
 #endif
 }
 
 /* ---- Scratch memory ---------------------------------------------------------------------- */
+
+#define FEW 4 /* tokens for which tiles do not pay */
 
 static void *take(char **at, size_t size) {
     void *taken = *at;
@@ -125,20 +135,21 @@ static void *take(char **at, size_t size) {
 
 static void take_activations(Activations *a, char **at, int tokens, int cols) {
     a->cols = cols;
+    a->most_planes = -1;
 #ifdef HAS_AMX
-    a->uses_tiles = may_use_tiles();
+    if (may_use_tiles()) a->most_planes = FEW;
 #endif
     a->quants = take(at, (size_t)tokens * cols * 2);
     a->scales = take(at, (size_t)tokens * (cols / GROUP) * 4);
     a->sums = take(at, (size_t)tokens * (cols / GROUP) * 4);
 }
 
-/* Panels that are unpacked at once: those of a head, or of 32 columns of gate and up. */
+/* Weights that are unpacked at once: those of a head, or of 32 columns of gate and up. */
 static size_t count_unpacked(const Model *m) {
     size_t panels = m->dim / LANES > 4 ? m->dim / LANES : 4;
     int cols = m->hidden > m->inner ? m->hidden : m->inner;
     if (m->heads * m->dim > cols) cols = m->heads * m->dim;
-    return panels * (size_t)(cols / GROUP);
+    return panels * (size_t)cols * LANES;
 }
 
 static size_t lay_out(Scratch *s, const Model *m, int tokens, int members, char *base) {
@@ -163,7 +174,7 @@ void stepahead_scratch_free(Scratch *s) {
 }
 
 static int make_room(Scratch *s, const Model *m, int tokens, int members) {
-    tokens = (tokens + TILE - 1) / TILE * TILE;
+    tokens = (tokens + BATCH - 1) / BATCH * BATCH;
     if (tokens <= s->capacity) return 0;
     free(s->memory);
     s->memory = NULL;

@@ -2,13 +2,12 @@
 #pragma once
 #include "norm.h"
 
+/* The halves of a head turned against each other; half is a multiple of 16. */
 INLINE void rotate(float *head, const float *cosines, const float *sines, int half) {
-    for (int i = 0; i < half; i += 8) {
-        for (int k = i; k < i + 8 && k < half; k++) {
-            float a = head[k], b = head[k + half];
-            head[k] = a * cosines[k] - b * sines[k];
-            head[k + half] = b * cosines[k] + a * sines[k];
-        }
+    for (int i = 0; i < half; i += LANES) {
+        floats a = load(head + i), b = load(head + i + half), c = load(cosines + i), s = load(sines + i);
+        store(head + i, a * c - b * s);
+        store(head + i + half, b * c + a * s);
     }
 }
 
@@ -22,46 +21,53 @@ static void keep_key(const Model *m, const Layer *layer, const Step *step, int t
     int within = step->positions[token] % m->block_size;
     size_t strip = (block_of(step, token, m->block_size) * m->kv_heads + kv_head) * (m->block_size / LANES) + within / LANES;
     uint16_t *to = layer->keys + strip * m->dim * LANES + within % LANES;
-    for (int d = 0; d < m->dim; d++) to[(size_t)d * LANES] = float_to_half(key[d]);
+    uint16_t halves_of[LANES];
+    for (int d = 0; d < m->dim; d += LANES) {
+        floats_to_halves(load(key + d), halves_of);
+        UNROLL for (int i = 0; i < LANES; i++) to[(size_t)(d + i) * LANES] = halves_of[i];
+    }
 }
 
 static void keep_value(const Model *m, const Layer *layer, const Step *step, int token, int kv_head, const float *value) {
     int within = step->positions[token] % m->block_size;
     size_t row = (block_of(step, token, m->block_size) * m->kv_heads + kv_head) * m->block_size + within;
     uint16_t *to = layer->values + row * m->dim;
-    for (int d = 0; d < m->dim; d++) to[d] = float_to_half(value[d]);
+    for (int d = 0; d < m->dim; d += LANES) floats_to_halves(load(value + d), to + d);
 }
 
-/* One head of queries, keys or values for every token: product, norm, rotation, and where it belongs. */
-static void make_head(const Model *m, const Layer *layer, const Step *step, Scratch *s, int head,
-                      Unpacked *memory) {
-    int dim = m->dim, panels = dim / LANES;
-    int is_query = head < m->heads, is_key = !is_query && head < m->heads + m->kv_heads;
+/* What one head's product becomes: normalised, turned, and put where it belongs. */
+INLINE void place_head(const Model *m, const Layer *layer, const Step *step, Scratch *s, int head, int token,
+                       float *x) {
+    int dim = m->dim, is_query = head < m->heads, is_key = !is_query && head < m->heads + m->kv_heads;
     const float *norm = is_query ? layer->q_norm : is_key ? layer->k_norm : NULL;
-    float made[TILE][512] __attribute__((aligned(64))), part[TILE][LANES];
-    int groups = layer->qkv.cols / GROUP;
-    const Unpacked *ready =
-        unpack_panels(&layer->qkv, head * panels, panels, &s->normed, step->num_tokens, memory);
-    for (int first = 0; first < step->num_tokens; first += TILE) {
-        int count = tile_size(first, step->num_tokens);
-        for (int p = 0; p < panels; p++) {
-            multiply(&layer->qkv, head * panels + p, panel_of(ready, p, groups), &s->normed, first, count, part);
-            for (int t = 0; t < count; t++) memcpy(made[t] + p * LANES, part[t], sizeof part[t]);
+    if (norm) {
+        float factor = norm_factor(x, dim, m->eps);
+        for (int d = 0; d < dim; d += LANES) store(x + d, load(x + d) * factor * load(norm + d));
+    }
+    if (is_query || is_key) {
+        size_t turn = (size_t)step->positions[token] * (dim / 2);
+        rotate(x, m->cosines + turn, m->sines + turn, dim / 2);
+    }
+    if (is_query) memcpy(s->queries + ((size_t)token * m->heads + head) * dim, x, (size_t)dim * 4);
+    else if (is_key) keep_key(m, layer, step, token, head - m->heads, x);
+    else keep_value(m, layer, step, token, head - m->heads - m->kv_heads, x);
+}
+
+/* One head of queries, keys or values for every token. */
+static void make_head(const Model *m, const Layer *layer, const Step *step, Scratch *s, int head, Form form,
+                      Bfloat *memory) {
+    const Matrix *w = &layer->qkv;
+    int panels = m->dim / LANES, count = step->num_tokens;
+    float made[BATCH][512] __attribute__((aligned(64))), part[2][BATCH][LANES] __attribute__((aligned(64)));
+    const Bfloat *ready = prepare(w, head * panels, panels, form, memory);
+    for (int first = 0; first < count; first += BATCH) {
+        int size = batch_size(first, count);
+        for (int p = 0; p < panels; p += 2) { /* a head has a multiple of 32 rows */
+            const Bfloat *pair = ready + (size_t)p * LANES * w->cols;
+            multiply(w, head * panels + p, 2, pair, &s->normed, first, size, form, part);
+            for (int t = 0; t < size; t++)
+                for (int i = 0; i < 2; i++) memcpy(made[t] + (p + i) * LANES, part[i][t], sizeof part[i][t]);
         }
-        for (int t = 0; t < count; t++) {
-            int token = first + t;
-            float *x = made[t];
-            if (norm) {
-                float factor = norm_factor(x, dim, m->eps);
-                for (int d = 0; d < dim; d++) x[d] *= factor * norm[d];
-            }
-            if (is_query || is_key) {
-                size_t turn = (size_t)step->positions[token] * (dim / 2);
-                rotate(x, m->cosines + turn, m->sines + turn, dim / 2);
-            }
-            if (is_query) memcpy(s->queries + ((size_t)token * m->heads + head) * dim, x, (size_t)dim * 4);
-            else if (is_key) keep_key(m, layer, step, token, head - m->heads, x);
-            else keep_value(m, layer, step, token, head - m->heads - m->kv_heads, x);
-        }
+        for (int t = 0; t < size; t++) place_head(m, layer, step, s, head, first + t, made[t]);
     }
 }

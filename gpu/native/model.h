@@ -7,18 +7,26 @@
  *   scales  [panel][group][2][16 rows] float16      value = scale * quant + minimum
  *                                                   (8 bits: the minimum is -128 * scale, not kept)
  *
- * so that lane r of a vector belongs to row r and no sum ever crosses lanes. Activations are in
+ * so that lane r of a vector belongs to row r and no sum ever crosses lanes.
+ *
+ * Activations of many tokens are in bfloat16, where the processor has matrix tiles. Else they are in
  * groups of 32 with a scale each, as two planes of 8 bits, high and low. With one plane alone, 2 to
  * 3% of the most likely next tokens differ from those of float32. Beside 4-bit weights the high
  * plane counts 16 times, so that both can be summed as one (the weights times 16 still fit a byte);
- * beside 8-bit weights it counts 128 times. Keys lie in their block as
+ * beside 8-bit weights it counts 128 times.
+ *
+ * Keys lie in their block as
  * [kv_head][position / 16][dim][16 positions], values as [kv_head][position][dim], both float16.
  */
 #pragma once
 #include "numerics.h"
 
 #define GROUP 32 /* columns that share a scale */
-#define TILE 16  /* tokens that are multiplied at once */
+#define TILE 16  /* tokens of a matrix tile */
+#define BATCH 32 /* tokens that are multiplied at once */
+
+typedef uint16_t Bfloat;
+typedef enum { PLANES_4, PLANES_8, TILES } Form;
 
 typedef struct {
     int32_t rows, cols, bits;
@@ -55,17 +63,16 @@ typedef struct {
     float *logits;                     /* [num_wanted][vocab] */
 } Step;
 
-/* Activations: value = scale * (16 or 128 * high + low); `sums` is the sum of a group's values. */
+/* In planes: value = scale * (16 or 128 * high + low); `sums` is the sum of a group's values. */
 typedef struct {
-    int8_t *quants; /* [tokens][groups][2][32], high and low */
+    union {
+        int8_t *quants;  /* [tokens][groups][2][32], high and low */
+        Bfloat *bfloats; /* [tokens / 16][groups][16][32] */
+    };
     float *scales, *sums;  /* [tokens / 16][groups][16], so that a tile's lie together */
-    int32_t cols, uses_tiles;
+    int32_t cols;
+    int32_t most_planes; /* tokens that are kept in planes; -1: any number */
 } Activations;
-
-/* A group of 4-bit weights in bytes, for matrix tiles. */
-typedef struct {
-    uint8_t weights[LANES * GROUP], weights_16[LANES * GROUP]; /* [column / 4][16 rows][4] */
-} Unpacked __attribute__((aligned(64)));
 
 typedef struct {
     int32_t first, count, row; /* tokens first .. first + count of one row */
@@ -78,7 +85,7 @@ typedef struct Scratch {
     Activations normed, inner;  /* of a layer's inputs, of its feed-forward's middle */
     Activations attended;
     QueryTile *tiles;
-    Unpacked *unpacked;         /* [members][most_unpacked] */
+    Bfloat *unpacked;           /* [members][most_unpacked] */
     size_t most_unpacked;
     int32_t num_tiles;
     void *memory;

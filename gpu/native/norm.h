@@ -12,24 +12,24 @@ INLINE float norm_factor(const float *x, int size, float eps) {
     return 1.0f / sqrtf(sum_of(squares) / (float)size + eps);
 }
 
-/* Normalise a token and quantise it. */
-static void normalise(const float *x, const float *weight, float eps, Activations *to, int t, int weight_bits) {
+/* Normalise a token and keep it in a form. */
+static void normalise(const float *x, const float *weight, float eps, Activations *to, int t, Form form) {
     float factor = norm_factor(x, to->cols, eps);
     float group[GROUP];
     for (int g = 0; g < to->cols / GROUP; g++) {
         const float *from = x + g * GROUP, *scale = weight + g * GROUP;
         store(group, load(from) * factor * load(scale));
         store(group + LANES, load(from + LANES) * factor * load(scale + LANES));
-        quantise_group(group, to, t, g, weight_bits);
+        keep_group(group, to, t, g, form);
     }
 }
 
 static void normalise_all(Member *own, const float *hidden, const float *weight, Activations *to, int count,
-                          int weight_bits) {
+                          Form form) {
     const Model *m = own->work.model;
     const int size = 16;
     FOR_PIECES(piece, own, (count + size - 1) / size)
         for (int t = piece * size; t < count && t < (piece + 1) * size; t++)
-            normalise(hidden + (size_t)t * m->hidden, weight, m->eps, to, t, weight_bits);
+            normalise(hidden + (size_t)t * m->hidden, weight, m->eps, to, t, form);
     pass(own);
 }

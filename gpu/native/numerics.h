@@ -8,7 +8,7 @@
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VNNI__)
 #include <immintrin.h>
 #define HAS_VNNI 1
-#if defined(__AMX_INT8__) && defined(__linux__)
+#if defined(__AMX_BF16__) && defined(__AVX512BF16__) && defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>
 #define HAS_AMX 1
@@ -25,6 +25,7 @@
 
 typedef float floats __attribute__((vector_size(64), aligned(4), may_alias));
 typedef int32_t ints __attribute__((vector_size(64), aligned(4), may_alias));
+typedef uint32_t uints __attribute__((vector_size(64), aligned(4), may_alias));
 typedef uint16_t halves __attribute__((vector_size(32), aligned(2), may_alias));
 typedef int8_t bytes __attribute__((vector_size(16), aligned(1), may_alias));
 typedef int32_t word __attribute__((aligned(1), may_alias));
@@ -105,6 +106,17 @@ INLINE uint16_t float_to_half(float x) {
     union { float value; uint32_t bits; } out = {in.value * 0x1p-112f};
     uint32_t rounded = out.bits + 0xfff + (out.bits >> 13 & 1);
     return (uint16_t)(sign | rounded >> 13);
+#endif
+}
+
+/* What float16 cannot hold becomes the largest that it can. */
+INLINE void floats_to_halves(floats x, uint16_t *to) {
+#ifdef HAS_VNNI
+    const floats limit = splat(65504.0f);
+    x = -larger(-limit, -larger(-limit, x)); /* in this order NaN stays NaN */
+    _mm256_storeu_si256((__m256i *)to, _mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT));
+#else
+    for (int i = 0; i < LANES; i++) to[i] = float_to_half(x[i]);
 #endif
 }
 
