@@ -65,8 +65,8 @@ def bind(
     deterministic: bool = False,
 ) -> StepModel:
     """Load a model's weights for sequences of up to `max_model_len`, over this KV memory. Weights
-    of more than `bits` are quantised to 8 or 4 of them, by the native decoder, whose logits never
-    depend on batch or chunks; with `deterministic` those of torch do not either.
+    of more than `bits` are quantised to 8 or 4 of them, by the native decoder. With `deterministic`
+    a token's logits are the same bits in every batch and chunk.
 
     Raises ModelError where the memory is the native decoder's and the model is not for it, and
     ConfigError where a model cannot be deterministic.
@@ -80,7 +80,10 @@ def bind(
     reason = why_not(config, kv.block_size)
     if reason is not None:
         raise ModelError(f"the model cannot be run on quantised weights: {reason}")
-    return NativeDecoder(config, source, kv, max_model_len, default_threads(), bits=bits)
+    threads = default_threads()
+    return NativeDecoder(
+        config, source, kv, max_model_len, threads, bits=bits, deterministic=deterministic
+    )
 
 
 def bits_of(options: DeviceOptions) -> int:

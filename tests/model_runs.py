@@ -44,6 +44,7 @@ def paged_logits(
     kv_dtype: torch.dtype | None = None,
     block_size: int = BLOCK_SIZE,
     bits: int = 8,
+    deterministic: bool = False,
 ) -> dict[tuple[int, int], Tensor]:
     """Logits after the last token of every row, by (sequence, position), with scattered blocks.
 
@@ -65,7 +66,7 @@ def paged_logits(
     ]
     logits: dict[tuple[int, int], Tensor] = {}
     with torch.inference_mode():
-        bound = bind(model, longest, kv, bits=bits)
+        bound = bind(model, longest, kv, bits=bits, deterministic=deterministic)
         for number, rows in enumerate(steps):
             plan = make_plan(number, [(*row, True) for row in rows], new_rows)
             new_rows = []

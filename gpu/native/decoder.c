@@ -125,19 +125,18 @@ static void forward(Member *own) {
 
 /* ---- Scratch memory ---------------------------------------------------------------------- */
 
-#define FEW 4 /* tokens for which tiles do not pay */
-
 static void *take(char **at, size_t size) {
     void *taken = *at;
     *at += (size + 63) / 64 * 64;
     return taken;
 }
 
-static void take_activations(Activations *a, char **at, int tokens, int cols) {
+static void take_activations(Activations *a, char **at, int tokens, int cols, int most_planes) {
     a->cols = cols;
     a->most_planes = -1;
+    (void)most_planes;
 #ifdef HAS_AMX
-    if (may_use_tiles()) a->most_planes = FEW;
+    if (may_use_tiles()) a->most_planes = most_planes;
 #endif
     a->quants = take(at, (size_t)tokens * cols * 2);
     a->scales = take(at, (size_t)tokens * (cols / GROUP) * 4);
@@ -157,9 +156,9 @@ static size_t lay_out(Scratch *s, const Model *m, int tokens, int members, char 
     s->capacity = tokens;
     s->hidden = take(&at, (size_t)tokens * m->hidden * 4);
     s->queries = take(&at, (size_t)tokens * m->heads * m->dim * 4);
-    take_activations(&s->normed, &at, tokens, m->hidden);
-    take_activations(&s->attended, &at, tokens, m->heads * m->dim);
-    take_activations(&s->inner, &at, tokens, m->inner);
+    take_activations(&s->normed, &at, tokens, m->hidden, m->most_planes);
+    take_activations(&s->attended, &at, tokens, m->heads * m->dim, m->most_planes);
+    take_activations(&s->inner, &at, tokens, m->inner, m->most_planes);
     s->tiles = take(&at, (size_t)tokens * sizeof *s->tiles);
     s->most_unpacked = count_unpacked(m);
     s->unpacked = take(&at, members * s->most_unpacked * sizeof *s->unpacked);

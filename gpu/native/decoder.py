@@ -25,6 +25,7 @@ from .packing import LANES
 KV_DTYPE = torch.float16
 _MOST_QUERIES = 12  # query heads that may share a key head
 _MOST_DIM = 512
+_MOST_PLANES = 4  # tokens of a step up to which the exact products are the faster ones
 
 
 def why_not(config: ModelConfig, block_size: int) -> str | None:
@@ -52,12 +53,16 @@ class NativeDecoder:
         threads: int,
         *,
         bits: int = 8,
+        deterministic: bool = False,
     ) -> None:
         """Weights of more than `bits` are quantised to 8 or 4 of them; what is packed in fewer
-        stays as it is. Raises ModelError where tensors are missing, misshapen or left over."""
+        stays as it is. `deterministic`: a token's logits are the same bits in every batch and every
+        chunk. Raises ModelError where tensors are missing, misshapen or left over."""
         self._library = load_library()
         self._vocab_size = config.vocab_size
-        self._model, self._kept = bind_model(config, weights, kv, max_model_len, bits)
+        self._model, self._kept = bind_model(
+            config, weights, kv, max_model_len, bits, 0 if deterministic else _MOST_PLANES
+        )
         self._scratch = self._library.stepahead_scratch_new()
         self._team = self._library.stepahead_team_new(threads)
         if not self._scratch or not self._team:

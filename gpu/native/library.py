@@ -44,6 +44,7 @@ class Model(Structure):
         ("dim", c_int32),
         ("vocab", c_int32),
         ("block_size", c_int32),
+        ("most_planes", c_int32),
         ("eps", c_float),
         ("scale", c_float),
         ("cosines", c_void_p),

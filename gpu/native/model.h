@@ -45,6 +45,7 @@ typedef struct {
 
 typedef struct {
     int32_t num_layers, hidden, inner, heads, kv_heads, dim, vocab, block_size;
+    int32_t most_planes; /* tokens for which tiles do not pay, where there are tiles */
     float eps, scale;
     const float *cosines, *sines; /* [positions][dim / 2] */
     const uint8_t *embedding;     /* rows as `embedding_kind` packs them */

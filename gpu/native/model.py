@@ -25,7 +25,12 @@ Floats = NDArray[np.float32]
 
 
 def bind_model(
-    config: ModelConfig, weights: WeightSource, kv: PagedKV, max_model_len: int, bits: int
+    config: ModelConfig,
+    weights: WeightSource,
+    kv: PagedKV,
+    max_model_len: int,
+    bits: int,
+    most_planes: int,
 ) -> tuple[Model, list[object]]:
     """The library's model, and the memory that it points to: the caller keeps both.
 
@@ -33,6 +38,7 @@ def bind_model(
     """
     binder = _Binder(config, weights, kv, bits)
     model = binder.model(max_model_len)
+    model.most_planes = most_planes
     return model, binder.kept
 
 
