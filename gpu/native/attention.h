@@ -1,9 +1,8 @@
 /* Attention over paged keys and values, some queries at a time, in chunks of positions whose
  * weights are brought to a common maximum (the online softmax of Milakov and Gimelshein 2018). */
 #pragma once
-#include "products.h"
+#include "spans.h"
 
-#define QUERIES 12 /* query rows that attend at once */
 #define CHUNK 128  /* positions whose scores are kept at once */
 
 typedef struct {
@@ -116,23 +115,36 @@ INLINE void soften(const Model *m, Attending *a, int q, int base, int positions)
     a->total[q] += sum_of(total);
 }
 
+/* A query row at its start, or where the prefix that it shares ends. */
+INLINE void begin_query(const Model *m, const Scratch *s, int token, int head, int begin, int goes_on, Attending *a,
+                        int q) {
+    size_t place = (size_t)token * m->heads + head;
+    a->query[q] = s->queries + place * m->dim;
+    a->begin[q] = begin;
+    if (goes_on) {
+        a->most[q] = s->partials[place].most;
+        a->total[q] = s->partials[place].total;
+        memcpy(a->out[q], s->partial_out + place * m->dim, (size_t)m->dim * 4);
+        return;
+    }
+    a->most[q] = -INFINITY;
+    a->total[q] = 0;
+    memset(a->out[q], 0, (size_t)m->dim * 4);
+}
+
 /* One key head for a tile of tokens of one row, kept in `attended`. */
 static void attend(const Model *m, const Layer *layer, const Step *step, Scratch *s, const QueryTile *tile, int kv_head,
                    Form form) {
     Attending a;
     int group = m->heads / m->kv_heads, count = 0, least = 1 << 30, last = 0;
     for (int t = tile->first; t < tile->first + tile->count; t++) {
-        int end = step->positions[t] + 1;
-        int begin = layer->window && end > layer->window ? end - layer->window : 0;
+        int end = step->positions[t] + 1, begin = layer->window ? 0 : s->seen[t];
+        if (layer->window && end > layer->window) begin = end - layer->window;
         least = begin < least ? begin : least;
         last = end > last ? end : last;
         for (int h = 0; h < group; h++, count++) {
-            a.query[count] = s->queries + ((size_t)t * m->heads + kv_head * group + h) * m->dim;
-            a.begin[count] = begin;
             a.end[count] = end;
-            a.most[count] = -INFINITY;
-            a.total[count] = 0;
-            memset(a.out[count], 0, (size_t)m->dim * 4);
+            begin_query(m, s, t, kv_head * group + h, begin, begin && !layer->window, &a, count);
         }
     }
     const int32_t *table = step->tables + (size_t)tile->row * step->table_width;

@@ -3,16 +3,10 @@
  * Plain C with GCC's vector extensions, compiled by the system's compiler for the processor it
  * runs on; where the processor has AVX-512 VNNI and AMX the products use them. No libraries.
  */
-#include "attention.h"
+#include "attend.h"
 #include "heads.h"
 #include "packing.h"
 #include "team.h"
-
-/* Where a member unpacks panels. */
-INLINE Bfloat *own_memory(const Member *own) {
-    const Scratch *s = own->work.scratch;
-    return s->unpacked + (size_t)own->index * s->most_unpacked;
-}
 
 /* hidden += x times the matrix, whose rows are a multiple of 32. */
 static void add_product(Member *own, const Matrix *w, const Activations *x, float *hidden, int count) {
@@ -84,14 +78,12 @@ static void run_layer(Member *own, const Layer *layer) {
     const Model *m = own->work.model;
     const Step *step = &own->work.step;
     Scratch *s = own->work.scratch;
-    int count = step->num_tokens, tiles = s->num_tiles;
-    Form form = form_for(&layer->qkv, &s->normed, count), out = form_for(&layer->out, &s->attended, count);
+    int count = step->num_tokens;
+    Form form = form_for(&layer->qkv, &s->normed, count);
     normalise_all(own, s->hidden, layer->input_norm, &s->normed, count, form);
     FOR_PIECES(head, own, m->heads + 2 * m->kv_heads) make_head(m, layer, step, s, head, form, own_memory(own));
     pass(own);
-    FOR_PIECES(task, own, tiles * m->kv_heads)
-        attend(m, layer, step, s, s->tiles + task / m->kv_heads, task % m->kv_heads, out);
-    pass(own);
+    attend_all(own, layer, form_for(&layer->out, &s->attended, count));
     add_product(own, &layer->out, &s->attended, s->hidden, count);
     form = form_for(&layer->gate_up, &s->normed, count);
     normalise_all(own, s->hidden, layer->mlp_norm, &s->normed, count, form);
@@ -143,12 +135,14 @@ static void take_activations(Activations *a, char **at, int tokens, int cols, in
     a->sums = take(at, (size_t)tokens * (cols / GROUP) * 4);
 }
 
-/* Weights that are unpacked at once: those of a head, or of 32 columns of gate and up. */
+/* What a member needs: the weights that are unpacked at once, of a head or of 32 columns of gate and
+ * up; or what attends to them. */
 static size_t count_unpacked(const Model *m) {
     size_t panels = m->dim / LANES > 4 ? m->dim / LANES : 4;
     int cols = m->hidden > m->inner ? m->hidden : m->inner;
     if (m->heads * m->dim > cols) cols = m->heads * m->dim;
-    return panels * (size_t)cols * LANES;
+    size_t weights = panels * (size_t)cols * LANES, attention = attention_size(m->dim);
+    return weights > attention ? weights : attention;
 }
 
 static size_t lay_out(Scratch *s, const Model *m, int tokens, int members, char *base) {
@@ -160,6 +154,13 @@ static size_t lay_out(Scratch *s, const Model *m, int tokens, int members, char 
     take_activations(&s->attended, &at, tokens, m->heads * m->dim, m->most_planes);
     take_activations(&s->inner, &at, tokens, m->inner, m->most_planes);
     s->tiles = take(&at, (size_t)tokens * sizeof *s->tiles);
+    s->spans = take(&at, (size_t)tokens * sizeof *s->spans);
+    s->shared = take(&at, (size_t)tokens * sizeof *s->shared);
+    s->order = take(&at, (size_t)tokens * sizeof *s->order);
+    s->sharers = take(&at, (size_t)tokens * sizeof *s->sharers);
+    s->seen = take(&at, (size_t)tokens * sizeof *s->seen);
+    s->partials = take(&at, (size_t)tokens * m->heads * sizeof *s->partials);
+    s->partial_out = take(&at, (size_t)tokens * m->heads * m->dim * 4);
     s->most_unpacked = count_unpacked(m);
     s->unpacked = take(&at, members * s->most_unpacked * sizeof *s->unpacked);
     return (size_t)(at - base);
@@ -187,22 +188,11 @@ static int make_room(Scratch *s, const Model *m, int tokens, int members) {
     return 0;
 }
 
-static void make_tiles(Scratch *s, const Model *m, const Step *step) {
-    int most = QUERIES / (m->heads / m->kv_heads);
-    s->num_tiles = 0;
-    for (int t = 0; t < step->num_tokens;) {
-        int count = 1;
-        while (count < most && t + count < step->num_tokens && step->rows[t + count] == step->rows[t]) count++;
-        s->tiles[s->num_tiles++] = (QueryTile){t, count, step->rows[t]};
-        t += count;
-    }
-}
-
 /* Compute a step; 0, or -1 where memory does not suffice. One without tokens gives more of the
  * logits behind those of the step before it, no more at once than that had tokens. */
 int32_t stepahead_forward(Team *team, Scratch *s, const Model *model, const Step *step) {
     if (make_room(s, model, step->num_tokens, team->size)) return -1;
-    make_tiles(s, model, step);
+    make_spans(s, model, step);
     Work work = {model, *step, s, (uint32_t)(atomic_load(&team->state) >> 32)};
     if (team->size > 1) begin_round(team, &work);
     Member own = {team, work, work.first_phase, 0};

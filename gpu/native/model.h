@@ -79,6 +79,18 @@ typedef struct {
     int32_t first, count, row; /* tokens first .. first + count of one row */
 } QueryTile;
 
+/* Tokens that attend to the positions up to `end` of a row together. */
+typedef struct {
+    const int32_t *tokens;
+    int32_t count, row, end;
+    int32_t goes_on; /* what is found is not all: each token sees more, of its own */
+} Span;
+
+/* What a query row has found so far: its highest score, and the sum of the weights beside that. */
+typedef struct {
+    float most, total;
+} Partial;
+
 typedef struct Scratch {
     int32_t capacity;           /* tokens */
     float *hidden;              /* [tokens][hidden] */
@@ -86,8 +98,13 @@ typedef struct Scratch {
     Activations normed, inner;  /* of a layer's inputs, of its feed-forward's middle */
     Activations attended;
     QueryTile *tiles;
+    Span *spans, *shared;       /* of one row's tokens; of many rows that share a prefix */
+    int32_t *order, *sharers;   /* [tokens] all of them; those of `shared` */
+    int32_t *seen;              /* [tokens] positions that a token has attended to in `shared` */
+    Partial *partials;          /* [tokens][heads] and what was found there */
+    float *partial_out;         /* [tokens][heads][dim] */
     Bfloat *unpacked;           /* [members][most_unpacked] */
     size_t most_unpacked;
-    int32_t num_tiles;
+    int32_t num_tiles, num_spans, num_shared, num_sharers;
     void *memory;
 } Scratch;

@@ -1,0 +1,84 @@
+/* Which tokens attend together: tiles of a few queries of one row, spans of many, and spans of rows
+ * whose first blocks are the same ones. */
+#pragma once
+#include "products.h"
+
+#define QUERIES 12      /* query rows of a tile */
+#define WIDE 96         /* query rows of a span */
+#define LEAST_WIDE 16   /* query rows for which a span pays */
+#define LEAST_SHARED 64 /* positions that are worth sharing */
+
+/* Tokens first .. first + count of one row, from the end of what they share on. */
+static void add_tile(Scratch *s, int first, int count, int row) {
+    s->tiles[s->num_tiles++] = (QueryTile){first, count, row};
+}
+
+static void add_run(Scratch *s, const Model *m, const Step *step, int first, int count, int is_wide) {
+    int group = m->heads / m->kv_heads, most = is_wide ? WIDE / group : QUERIES / group;
+    for (int t = first; t < first + count; t += most) {
+        int size = first + count - t < most ? first + count - t : most;
+        if (is_wide) s->spans[s->num_spans++] = (Span){s->order + t, size, step->rows[t], step->positions[t + size - 1] + 1, 0};
+        else add_tile(s, t, size, step->rows[t]);
+    }
+}
+
+static const int32_t *table_of(const Step *step, int token) {
+    return step->tables + (size_t)step->rows[token] * step->table_width;
+}
+
+typedef struct {
+    int32_t block, token;
+} Opening; /* a row's first block */
+
+static int by_block(const void *a, const void *b) {
+    const Opening *x = a, *y = b;
+    return x->block != y->block ? (x->block > y->block ? 1 : -1) : x->token - y->token;
+}
+
+/* Positions that all of these tokens see, in blocks that are full and the same. */
+static int count_shared(const Model *m, const Step *step, const Opening *openings, int count) {
+    const int32_t *first = table_of(step, openings[0].token);
+    int blocks = step->positions[openings[0].token] / m->block_size;
+    for (int i = 1; i < count; i++) {
+        const int32_t *table = table_of(step, openings[i].token);
+        int most = step->positions[openings[i].token] / m->block_size, same = 0;
+        while (same < blocks && same < most && table[same] == first[same]) same++;
+        blocks = same;
+    }
+    return blocks * m->block_size;
+}
+
+/* Spans for the rows of one token whose first block is the same. */
+static void add_shared(Scratch *s, const Model *m, const Step *step, const Opening *openings, int count) {
+    int group = m->heads / m->kv_heads, most = WIDE / group;
+    if (count * group < LEAST_WIDE) return;
+    int positions = count_shared(m, step, openings, count);
+    if (positions < LEAST_SHARED) return;
+    for (int i = 0; i < count; i++) {
+        int token = openings[i].token;
+        s->seen[token] = positions;
+        if (i % most == 0) {
+            int size = count - i < most ? count - i : most;
+            s->shared[s->num_shared++] = (Span){s->sharers + s->num_sharers, size, step->rows[token], positions, 1};
+        }
+        s->sharers[s->num_sharers++] = token;
+    }
+}
+
+static void make_spans(Scratch *s, const Model *m, const Step *step) {
+    int group = m->heads / m->kv_heads, may_be_wide = s->normed.most_planes > 0, singles = 0;
+    Opening *openings = (Opening *)s->partial_out; /* free until the first layer attends */
+    s->num_tiles = s->num_spans = s->num_shared = s->num_sharers = 0;
+    for (int t = 0, count; t < step->num_tokens; t += count) {
+        for (count = 1; t + count < step->num_tokens && step->rows[t + count] == step->rows[t]; count++) {}
+        for (int i = t; i < t + count; i++) s->order[i] = i, s->seen[i] = 0;
+        add_run(s, m, step, t, count, may_be_wide && count * group >= LEAST_WIDE);
+        if (count == 1) openings[singles++] = (Opening){table_of(step, t)[0], t};
+    }
+    if (!may_be_wide || singles * group < LEAST_WIDE) return;
+    qsort(openings, (size_t)singles, sizeof *openings, by_block);
+    for (int i = 0, count; i < singles; i += count) {
+        for (count = 1; i + count < singles && openings[i + count].block == openings[i].block; count++) {}
+        add_shared(s, m, step, openings + i, count);
+    }
+}
