@@ -8,14 +8,23 @@
 #include "packing.h"
 #include "team.h"
 
+/* Tokens whose activations stay in the second cache while panel after panel is multiplied with them. */
+#define BLOCK 512
+
+INLINE int blocks_of(int tokens) { return (tokens + BLOCK - 1) / BLOCK; }
+
+INLINE int end_of_block(int first, int tokens) { return tokens - first < BLOCK ? tokens : first + BLOCK; }
+
 /* hidden += x times the matrix, whose rows are a multiple of 32. */
 static void add_product(Member *own, const Matrix *w, const Activations *x, float *hidden, int count) {
     float part[2][BATCH][LANES] __attribute__((aligned(64)));
     Form form = form_for(w, x, count);
-    FOR_PIECES(pair, own, w->rows / LANES / 2) {
+    int pairs = w->rows / LANES / 2;
+    FOR_PIECES(piece, own, pairs * blocks_of(count)) {
+        int pair = piece % pairs, start = piece / pairs * BLOCK, end = end_of_block(start, count);
         const Bfloat *ready = prepare(w, 2 * pair, 2, form, own_memory(own));
-        for (int first = 0; first < count; first += BATCH) {
-            int size = batch_size(first, count);
+        for (int first = start; first < end; first += BATCH) {
+            int size = batch_size(first, end);
             multiply(w, 2 * pair, 2, ready, x, first, size, form, part);
             for (int t = 0; t < size; t++) {
                 float *to = hidden + (size_t)(first + t) * w->rows + 2 * pair * LANES;
@@ -31,16 +40,18 @@ static void gate_up(Member *own, const Matrix *w, const Activations *x, Activati
     float gate[2][BATCH][LANES] __attribute__((aligned(64))), up[2][BATCH][LANES] __attribute__((aligned(64)));
     float group[GROUP];
     Form form = form_for(w, x, count);
-    FOR_PIECES(g, own, to->cols / GROUP) {
+    int groups = to->cols / GROUP;
+    FOR_PIECES(piece, own, groups * blocks_of(count)) {
+        int g = piece % groups, start = piece / groups * BLOCK, end = end_of_block(start, count);
         const Bfloat *ready = prepare(w, 4 * g, 4, form, own_memory(own));
-        for (int first = 0; first < count; first += BATCH) {
-            int size = batch_size(first, count);
+        for (int first = start; first < end; first += BATCH) {
+            int size = batch_size(first, end);
             multiply(w, 4 * g, 2, ready, x, first, size, form, gate);
             multiply(w, 4 * g + 2, 2, ready + (size_t)2 * LANES * w->cols, x, first, size, form, up);
             for (int t = 0; t < size; t++) {
                 for (int i = 0; i < 2; i++) {
                     floats v = load(gate[i][t]);
-                    store(group + i * LANES, v / (exp_of(-v) + 1.0f) * load(up[i][t]));
+                    store(group + i * LANES, v * inverse_of(exp_of(-v) + 1.0f) * load(up[i][t]));
                 }
                 keep_group(group, to, first + t, g, next);
             }
@@ -81,7 +92,11 @@ static void run_layer(Member *own, const Layer *layer) {
     int count = step->num_tokens;
     Form form = form_for(&layer->qkv, &s->normed, count);
     normalise_all(own, s->hidden, layer->input_norm, &s->normed, count, form);
-    FOR_PIECES(head, own, m->heads + 2 * m->kv_heads) make_head(m, layer, step, s, head, form, own_memory(own));
+    int heads = m->heads + 2 * m->kv_heads;
+    FOR_PIECES(piece, own, heads * blocks_of(count)) {
+        int start = piece / heads * BLOCK;
+        make_head(m, layer, step, s, piece % heads, start, end_of_block(start, count), form, own_memory(own));
+    }
     pass(own);
     attend_all(own, layer, form_for(&layer->out, &s->attended, count));
     add_product(own, &layer->out, &s->attended, s->hidden, count);

@@ -120,6 +120,16 @@ INLINE void floats_to_halves(floats x, uint16_t *to) {
 #endif
 }
 
+/* 1 / x, within two units of the last place: a division takes five times as long. */
+INLINE floats inverse_of(floats x) {
+#ifdef HAS_VNNI
+    floats guess = (floats)_mm512_rcp14_ps((__m512)x);
+    return guess * (2.0f - x * guess);
+#else
+    return 1.0f / x;
+#endif
+}
+
 /* e^x for x up to 88; a polynomial on [-0.5, 0.5] of the base-2 exponent (Cephes' coefficients). */
 INLINE floats exp_of(floats x) {
     floats low = splat(-87.0f), high = splat(88.0f);
