@@ -20,7 +20,7 @@ from ..slots import SlotTables, expand_rows
 from ..verify import sampled_tokens
 from .library import Step, load_library
 from .model import bind_model
-from .packing import LANES
+from .packing import LANES, Floats
 
 KV_DTYPE = torch.float16
 _MOST_QUERIES = 12  # query heads that may share a key head
@@ -63,6 +63,7 @@ class NativeDecoder:
         self._model, self._kept = bind_model(
             config, weights, kv, max_model_len, bits, 0 if deterministic else _MOST_PLANES
         )
+        self._room = self._new_room(0)  # fresh memory is a sixth of a step of 64 rows
         self._scratch = self._library.stepahead_scratch_new()
         self._team = self._library.stepahead_team_new(threads)
         if not self._scratch or not self._team:
@@ -70,7 +71,10 @@ class NativeDecoder:
             raise MemoryError("no memory for the native decoder's threads")
 
     def logits(self, plan: StepPlan, tables: SlotTables) -> Tensor:
-        """Compute a plan's rows; logits of each place that it samples.  # [num_samples, vocab]"""
+        """Compute a plan's rows; logits of each place that it samples.  # [num_samples, vocab]
+
+        They are the caller's, to change as well, until the next plan.
+        """
         rows, positions = expand_rows(plan.starts, plan.lengths)
         tokens = np.ascontiguousarray(tables.tokens[plan.slots[rows], positions])
         num_blocks = -(-int((plan.starts + plan.lengths).max()) // tables.block_size)
@@ -84,15 +88,20 @@ class NativeDecoder:
             rows=row_of_token.ctypes.data,
             tables=blocks.ctypes.data,
         )
-        return self._run(step, sampled_tokens(plan).astype(np.int32))
+        wanted = sampled_tokens(plan).astype(np.int32)
+        if len(wanted) > len(self._room):
+            self._room = self._new_room(len(wanted))
+        return self._run(step, wanted, self._room[: len(wanted)])
 
     def logits_behind(self, tokens: Tensor) -> Tensor:
         """Logits behind tokens of the plan that was computed last.  # [places, vocab]"""
-        return self._run(Step(), tokens.numpy().astype(np.int32))
+        return self._run(Step(), tokens.numpy().astype(np.int32), self._new_room(len(tokens)))
 
-    def _run(self, step: Step, wanted: NDArray[np.int32]) -> Tensor:
+    def _new_room(self, rows: int) -> Floats:
+        return np.empty((rows, self._vocab_size), dtype=np.float32)
+
+    def _run(self, step: Step, wanted: NDArray[np.int32], logits: Floats) -> Tensor:
         """Logits behind the wanted tokens of a step, or, where it has none, of the last one."""
-        logits = np.empty((len(wanted), self._vocab_size), dtype=np.float32)
         step.num_wanted = len(wanted)
         step.wanted = wanted.ctypes.data
         step.logits = logits.ctypes.data
