@@ -45,8 +45,10 @@ def paged_logits(
     block_size: int = BLOCK_SIZE,
     bits: int = 8,
     deterministic: bool = False,
+    shared: int = 0,
 ) -> dict[tuple[int, int], Tensor]:
-    """Logits after the last token of every row, by (sequence, position), with scattered blocks.
+    """Logits after the last token of every row, by (sequence, position), with scattered blocks, of
+    which the first `shared` of every sequence are those of the first.
 
     Keys and values in float16 make it the native decoder's run.
     """
@@ -60,9 +62,11 @@ def paged_logits(
     )
     for keys in (*kv.keys, *kv.values):
         keys.fill_(float("nan"))  # whatever a block held before must not matter
+    blocks = scattered.reshape(-1, num_blocks)
+    blocks[:, :shared] = blocks[0, :shared]
     new_rows = [
-        make_row(slot, tokens, scattered[slot * num_blocks : (slot + 1) * num_blocks].tolist())
-        for slot, tokens in enumerate(sequences)
+        make_row(slot, tokens, own.tolist())
+        for slot, (tokens, own) in enumerate(zip(sequences, blocks, strict=True))
     ]
     logits: dict[tuple[int, int], Tensor] = {}
     with torch.inference_mode():
@@ -73,7 +77,9 @@ def paged_logits(
             tables.apply(plan)
             out = bound.logits(plan, tables)
             for row, (slot, start, length) in enumerate(rows):
-                logits[slot, start + length - 1] = out[row].float()
+                logits[slot, start + length - 1] = (
+                    out[row].float().clone()
+                )  # the next plan takes it
         bound.close()
     return logits
 

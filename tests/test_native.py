@@ -107,6 +107,33 @@ def test_deterministic_logits_do_not_depend_on_batch_or_chunks(tmp_path: Path) -
         assert all(torch.equal(row, one_by_one[at]) for at, row in together.items())
 
 
+@pytest.mark.parametrize("family", ["llama", "mistral-window"])
+def test_rows_that_share_a_prefix_attend_to_it_as_if_it_were_their_own(
+    family: str, tmp_path: Path
+) -> None:
+    path = make_file(tmp_path, Kind.Q8_0, family)
+    count, prefix, length = 17, 5 * BLOCK_SIZE, 6 * BLOCK_SIZE
+    own = random_sequences(VOCAB, count, length)
+    sequences = [own[0][:prefix] + tokens[prefix:] for tokens in own]
+    singles = [[(s, at, 1) for s in range(count)] for at in range(prefix + 3, length)]
+    tails = [[(s, prefix, 3) for s in range(count)]]
+
+    def run(first: list[list[tuple[int, int, int]]], shared: int) -> Logits:
+        return paged_logits(
+            path,
+            sequences,
+            first + tails + singles,
+            kv_dtype=KV_DTYPE,
+            block_size=BLOCK_SIZE,
+            shared=shared,
+        )
+
+    once = run([[(0, 0, prefix)]], shared=5)
+    each = run([[(s, 0, prefix)] for s in range(count)], shared=0)
+
+    assert share_of_scale({at: once[at] for at in once}, {at: each[at] for at in once}) < BFLOAT16
+
+
 def test_a_build_for_any_processor_gives_nearly_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
