@@ -14,7 +14,7 @@ import click
 from .. import __version__
 from .mistake import INTERRUPTED, Interrupted
 from .output import ReaderGone, drop_stdout
-from .standard_streams import open_closed_streams
+from .standard_streams import open_closed_streams, show_what_can_be_shown
 
 DONE, FAULT, MISTAKE = 0, 1, 2
 
@@ -58,6 +58,7 @@ def engine_cli() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
     open_closed_streams()
+    show_what_can_be_shown()
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         code = engine_cli.main(args=words, prog_name="engine-cli", standalone_mode=False)

@@ -1,5 +1,6 @@
 """Standard input, output and error, also where whoever started the command had closed them."""
 
+import io
 import os
 import sys
 
@@ -21,3 +22,11 @@ def open_closed_streams() -> None:
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
     if sys.stderr is None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+
+
+def show_what_can_be_shown() -> None:
+    """A character that the terminal's encoding lacks is shown as a question mark: an answer may
+    hold any, and none of them is a reason to fail."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")

@@ -2,8 +2,11 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from .cli_process import Terminal, environment
 
 GENERATE = f"{sys.executable} -m stepahead generate hi --device simulated --max-tokens 3"
 
@@ -31,3 +34,15 @@ def test_a_full_disk_is_told_in_one_line() -> None:
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert "no space left" in done.stderr
+
+
+def test_what_an_encoding_lacks_is_shown_as_a_question_mark(tmp_path: Path) -> None:
+    env = environment(tmp_path, PYTHONIOENCODING="ascii")
+    with Terminal("chat", "--device", "simulated", "--max-tokens", "3", env=env) as chat:
+        chat.wait_for("\n>>>")
+        chat.send("hello\r")
+        chat.wait_for("3 tokens ? ")
+        chat.wait_for("\n>>>")
+        chat.send("\x04")
+
+        assert chat.exit_code() == 0
