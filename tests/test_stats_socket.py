@@ -50,15 +50,17 @@ async def asked(path: Path) -> dict[str, Any]:
 
 def test_an_engine_tells_its_counts_while_it_works_and_after(path: Path) -> None:
     async def story(engine: Engine) -> None:
-        answer = asyncio.create_task(engine.generate("hello", LONG))
-        await asyncio.sleep(0.05)
+        answer = engine.stream("hello", LONG)
+        await anext(answer)
+        await engine.pause()  # so that it is still there, however long the question takes
         during = await asked(path)
-        await answer
+        await engine.resume()
+        await answer.result()
         after = await asked(path)
 
         assert (during["running"], during["live_requests"], during["state"]) == (1, 1, "running")
         assert during["blocks_held"] > 0
-        assert 0 <= during["completion_tokens"] < after["completion_tokens"] == 40
+        assert 0 < during["completion_tokens"] < after["completion_tokens"] == 40
         assert (after["running"], after["requests_finished"], after["pid"]) == (0, 1, os.getpid())
         assert after["loop_lag_s"] >= 0
 
@@ -142,7 +144,7 @@ def test_a_loop_that_is_held_up_is_told_as_late() -> None:
         lag = LoopLag()
         lag.start()
         time.sleep(0.08)  # noqa: ASYNC251  # this holds it up
-        assert 0.02 < lag.take() < 1
+        assert lag.take() > 0.02
         lag.stop()
         assert lag.take() == 0
 
