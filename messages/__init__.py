@@ -81,6 +81,7 @@ from .steps import (
     StepFailed,
     StepPlan,
 )
+from .structure import StructuredOutput, StructureKind
 from .weights import LoadWeights, ReloadWeights, WeightsLoaded
 
 Message: TypeAlias = (

@@ -67,6 +67,10 @@ class FastTokenizer(Tokenizer):
             byte_tokens=self._byte_tokens,
         )
 
+    def description(self) -> str:
+        """All of it, as the tokenizers library writes it."""
+        return self._library.to_str()
+
     def _encode_plain(self, text: str) -> list[int]:
         return self._library.encode(text, add_special_tokens=False).ids
 

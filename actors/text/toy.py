@@ -82,6 +82,10 @@ class ToyTokenizer(Tokenizer):
     def detokenizer(self, *, skip_special_tokens: bool = True) -> ByteDetokenizer:
         return ByteDetokenizer(self._skipped if skip_special_tokens else self._shown)
 
+    def piece(self, token_id: int) -> bytes:
+        """The bytes of a token."""
+        return self._shown[token_id]
+
     def _encode_plain(self, text: str) -> list[int]:
         token_ids: list[int] = []
         for part in _SPECIAL_PATTERN.split(text):

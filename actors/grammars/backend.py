@@ -1,0 +1,43 @@
+"""What is asked of a library that follows grammars: compile one, and match tokens with it."""
+
+from typing import Protocol, Self
+
+from ...messages import Ints, StructuredOutput
+
+
+class Matcher(Protocol):
+    """Where a text stands in its grammar; it knows the end of sequence, but not as a token."""
+
+    def mask(self) -> Ints:
+        """The text tokens that may come next, packed 32 to a word.  # [words]"""
+        ...
+
+    def accept(self, token_id: int) -> bool:
+        """Advance by a token; False where the grammar does not allow it."""
+        ...
+
+    def forced(self) -> list[int]:
+        """The tokens that come next in any case, as the tokenizer would write them."""
+        ...
+
+    @property
+    def may_end(self) -> bool:
+        """Whether the text is whole as it is."""
+        ...
+
+    @property
+    def must_end(self) -> bool:
+        """Whether nothing can follow."""
+        ...
+
+    def copy(self) -> Self:
+        """Another matcher that stands where this one does."""
+        ...
+
+
+class GrammarBackend(Protocol):
+    """Compiles structures for one tokenizer; called on any thread."""
+
+    def compile(self, structure: StructuredOutput) -> Matcher:
+        """A matcher at the beginning. Raises RequestRejected saying what is wrong."""
+        ...

@@ -1,0 +1,199 @@
+"""Completions: a short way from where a text stands to where its grammar lets it end.
+
+The search is bounded, and knows what usually ends something: quotes and brackets, then separators,
+then short values. It may miss a completion that exists, and finds one that is not the shortest.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from ...messages import Bools, Ints, Longs, seal
+from .backend import Matcher
+
+Completion: TypeAlias = tuple[int, ...]
+_Step: TypeAlias = tuple[Matcher, Completion]
+
+QUICK = 96  # places looked at while a request runs
+THOROUGH = 4_000  # and before it is admitted
+WIDTH = 16  # places followed at once where the way is not clear
+
+_OPENING = re.compile(rb'""[\]}]*|"')
+_QUOTES = re.compile(rb'"[\]}]*')
+_CLOSERS = re.compile(rb"[\]}]+")
+_SEPARATORS = re.compile(rb"[,:]")
+_VALUES = re.compile(rb"\d|null|true|false")
+
+
+class Completer:
+    """Finds completions for the texts of one vocabulary."""
+
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        self.size = len(pieces)
+        self._is_large = self.size // 8  # more choices than that: the inside of a string
+        quotes, closers, separators = (
+            _ranked(pieces, pattern) for pattern in (_QUOTES, _CLOSERS, _SEPARATORS)
+        )
+        values = _ranked(pieces, _VALUES, reverse=False)
+        self._outside = (closers, separators, values, _ranked(pieces, _OPENING))
+        self._inside = (quotes,)
+        self._lengths = np.array([len(piece) for piece in pieces], dtype=np.int32)
+        self._kinds = np.array([_kind_of(piece) for piece in pieces], dtype=np.int32)
+
+    def find(self, matcher: Matcher, most: int, nodes: int) -> Completion | None:
+        """A completion of at most `most` tokens, or None where none was found.
+
+        Depth first, the most promising token at each place.
+        """
+        path: list[int] = []
+        budget = _Nodes(nodes)
+        places = [(0, iter([(matcher.copy(), ())]))]  # (tokens before, what may follow there)
+        while places and budget.take():
+            count, following = places[-1]
+            del path[count:]
+            step = next(following, None)
+            if step is None:
+                places.pop()
+                continue
+            here, token_ids = step
+            path += token_ids
+            if len(path) > most:
+                continue
+            if here.may_end:
+                return tuple(path)
+            places.append((len(path), self._steps(here, budget)))
+        return None
+
+    def after(
+        self, matcher: Matcher, token_id: int, before: Completion, most: int, nodes: int
+    ) -> Completion | None:
+        """A completion once a token was said, preferably the one that was known `before` it."""
+        if before[:1] == (token_id,):
+            return before[1:] if len(before) - 1 <= most else None
+        matcher = matcher.copy()
+        if not matcher.accept(token_id):
+            return None
+        if len(before) <= most and leads_to_end(matcher, before):
+            return before
+        return self.find(matcher, most, nodes) if nodes else None
+
+    def _steps(self, matcher: Matcher, budget: "_Nodes") -> "Iterator[_Step]":
+        """What may follow, the most promising first."""
+        forced = matcher.forced()
+        if forced:
+            yield _then(matcher, forced)
+            return
+        candidates = self._candidates(self.allowed(matcher))
+        for token_id in candidates:
+            yield _then(matcher, [token_id])
+        if not candidates:
+            way_out = self._widen(matcher, budget)
+            if way_out is not None:
+                yield way_out
+
+    def _candidates(self, allowed: Bools) -> list[int]:
+        """The best token of each kind that usually ends something."""
+        is_inside = np.count_nonzero(allowed) > self._is_large
+        best: list[int] = []
+        for ranked in self._inside if is_inside else self._outside:
+            among = ranked[allowed[ranked]]
+            if len(among):
+                best.append(int(among[0]))
+        return best
+
+    def _widen(self, matcher: Matcher, budget: "_Nodes") -> "_Step | None":
+        """Breadth first, to the nearest place where the text may end or its way is clear.
+
+        Of places equally far away where the same may follow, one is as good as the other.
+        """
+        level: list[_Step] = [(matcher, ())]
+        while level:
+            seen: set[bytes] = set()
+            following: list[_Step] = []
+            for here, path in level:
+                for token_id in self._spread(self.allowed(here)):
+                    if not budget.take():
+                        return None
+                    step, _ = _then(here, [token_id])
+                    said = (*path, token_id)
+                    mask = step.mask()
+                    if step.may_end or step.forced():
+                        return step, said
+                    if mask.tobytes() in seen:
+                        continue
+                    seen.add(mask.tobytes())
+                    if self._candidates(unpacked(mask, self.size)):
+                        return step, said
+                    following.append((step, said))
+            level = following[:WIDTH]
+        return None
+
+    def _spread(self, allowed: Bools) -> list[int]:
+        """The longest tokens, and the shortest of each kind."""
+        ids = allowed.nonzero()[0]
+        order = ids[self._lengths[ids].argsort(kind="stable")]
+        _, places = np.unique(self._kinds[order], return_index=True)
+        return list(dict.fromkeys([*order[places].tolist(), *order[-2:].tolist()]))
+
+    def allowed(self, matcher: Matcher) -> Bools:
+        """Which tokens may follow.  # [size]"""
+        return unpacked(matcher.mask(), self.size)
+
+
+def leads_to_end(matcher: Matcher, token_ids: Completion) -> bool:
+    """Whether these tokens complete the text."""
+    matcher = matcher.copy()
+    return all(matcher.accept(token_id) for token_id in token_ids) and matcher.may_end
+
+
+def unpacked(words: Ints, size: int) -> Bools:
+    """The first bits of a mask, one by one.  # [size]"""
+    bits = np.unpackbits(words.view(np.uint8), bitorder="little", count=size)
+    allowed: Bools = bits.view(np.bool_)
+    return allowed
+
+
+def packed(allowed: Bools, num_words: int) -> Ints:
+    """A mask of so many words."""
+    bits = np.zeros(32 * num_words, dtype=np.bool_)
+    bits[: len(allowed)] = allowed
+    words: Ints = np.packbits(bits, bitorder="little").view("<i4").astype(np.int32)
+    return words
+
+
+def _then(matcher: Matcher, token_ids: Sequence[int]) -> "_Step":
+    matcher = matcher.copy()
+    for token_id in token_ids:
+        matcher.accept(token_id)
+    return matcher, tuple(token_ids)
+
+
+def _ranked(pieces: Sequence[bytes], pattern: re.Pattern[bytes], *, reverse: bool = True) -> Longs:
+    """The tokens that are nothing but this, the longest first unless told otherwise."""
+    ids = [token_id for token_id, piece in enumerate(pieces) if pattern.fullmatch(piece)]
+    if reverse:
+        ids.sort(key=lambda token_id: -len(pieces[token_id]))
+    return seal(np.array(ids, dtype=np.int64))
+
+
+def _kind_of(piece: bytes) -> int:
+    """Letters, digits and bytes beyond ASCII are one kind each; what else begins it, its own."""
+    first = piece[:1]
+    if first.isdigit():
+        return ord("0")
+    if first.isalpha():
+        return ord("a") if first.islower() else ord("A")
+    return min(piece[0], 128) if piece else 0
+
+
+class _Nodes:
+    """How many places may still be looked at."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def take(self) -> bool:
+        self._count -= 1
+        return self._count >= 0

@@ -1,0 +1,132 @@
+"""The first backend: llguidance, whose masks are computed as they are asked for."""
+
+import json
+from collections.abc import Collection, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from ...messages import Ints, RequestRejected, StructuredOutput, StructureKind, seal
+from .schema import check_schema
+from .vocabulary import TokenBytes
+
+WHITE_SPACE = r" |\n[ \t]{0,16}"
+"""Between two parts of JSON; without a bound a model may fill its answer with nothing else."""
+
+_JSON = {"whitespace_flexible": True, "whitespace_pattern": WHITE_SPACE}
+_ANY_OBJECT = '{"type": "object"}'
+
+
+class LlguidanceMatcher:
+    """A matcher of llguidance."""
+
+    def __init__(self, matcher: Any, eos_token_ids: Ints) -> None:
+        self._matcher = matcher
+        self._eos_ids = eos_token_ids
+
+    def mask(self) -> Ints:
+        words = np.frombuffer(self._matcher.compute_bitmask(), dtype="<i4").astype(np.int32)
+        np.bitwise_and.at(words, self._eos_ids // 32, ~(np.int32(1) << self._eos_ids % 32))
+        return words
+
+    def accept(self, token_id: int) -> bool:
+        return self._matcher.try_consume_tokens([token_id]) == 1
+
+    def forced(self) -> list[int]:
+        token_ids: list[int] = self._matcher.compute_ff_tokens()
+        return token_ids
+
+    @property
+    def may_end(self) -> bool:
+        return bool(self._matcher.is_accepting())
+
+    @property
+    def must_end(self) -> bool:
+        return bool(self._matcher.is_stopped())
+
+    def copy(self) -> Self:
+        return type(self)(self._matcher.deep_copy(), self._eos_ids)
+
+
+class LlguidanceBackend:
+    """Compiles structures with llguidance, for one tokenizer."""
+
+    def __init__(
+        self, tokens: str | TokenBytes, *, vocab_size: int, eos_token_ids: Collection[int]
+    ) -> None:
+        """Takes about a second for a large vocabulary."""
+        from llguidance import LLTokenizer
+
+        eos = sorted(eos_token_ids)
+        if isinstance(tokens, str):
+            self._tokenizer = LLTokenizer(tokens, n_vocab=vocab_size, eos_token=eos)
+        else:
+            self._tokenizer = LLTokenizer(_wrapped(tokens, eos), eos_token=eos)
+        self._eos_ids = seal(np.array(eos, dtype=np.int32))
+
+    def pieces(self) -> list[bytes]:
+        """The bytes of each token; none for special tokens."""
+        tokenizer = self._tokenizer
+        return [
+            b"" if tokenizer.is_special_token(token_id) else tokenizer.decode_bytes([token_id])
+            for token_id in range(tokenizer.vocab_size)
+        ]
+
+    def compile(self, structure: StructuredOutput) -> LlguidanceMatcher:
+        from llguidance import LLMatcher
+
+        try:
+            matcher = LLMatcher(self._tokenizer, _grammar(structure), log_level=0)
+        except ValueError as error:
+            raise _refused(structure, str(error)) from error
+        if matcher.is_error():
+            raise _refused(structure, matcher.get_error())
+        return LlguidanceMatcher(matcher, self._eos_ids)
+
+
+def _grammar(structure: StructuredOutput) -> str:
+    from llguidance import LLMatcher
+
+    grammar: str
+    match structure.kind:
+        case StructureKind.JSON_SCHEMA:
+            check_schema(json.loads(structure.text))
+            grammar = LLMatcher.grammar_from_json_schema(structure.text, overrides=_JSON)
+        case StructureKind.JSON_OBJECT:
+            grammar = LLMatcher.grammar_from_json_schema(_ANY_OBJECT, overrides=_JSON)
+        case StructureKind.REGEX:
+            grammar = LLMatcher.grammar_from_regex(structure.text)
+        case StructureKind.CHOICE:
+            choices = " | ".join(json.dumps(choice) for choice in structure.choices)
+            grammar = LLMatcher.grammar_from_lark(f"start: {choices}")
+        case StructureKind.GRAMMAR:
+            grammar = LLMatcher.grammar_from_lark(structure.text)
+    return grammar
+
+
+def _refused(structure: StructuredOutput, reason: str) -> RequestRejected:
+    """The library's own words, on one line."""
+    words = " ".join(reason.split())
+    if len(words) > 300:
+        words = words[:297] + "..."
+    return RequestRejected(f"structured_output has a {structure.kind} that is refused: {words}")
+
+
+class _Wrapper:
+    """A tokenizer in the form in which llguidance takes one that is not the library's."""
+
+    is_tokenizer_wrapper = True
+    bos_token_id = None
+
+    def __init__(self, tokens: TokenBytes, eos_token_id: int) -> None:
+        self.eos_token_id = eos_token_id
+        self.tokens = list(tokens.pieces)
+        self.special_token_ids = list(tokens.special_token_ids)
+        self._encode = tokens.encode
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        return self._encode(text if isinstance(text, str) else text.decode("utf-8", "replace"))
+
+
+def _wrapped(tokens: TokenBytes, eos: Sequence[int]) -> Any:
+    return _Wrapper(tokens, eos[0])
