@@ -9,8 +9,9 @@ import anyio.to_thread
 
 from ..gpu.device import Device, DeviceFacts, ReloadableDevice
 from ..messages import ConfigError, SamplingParams
-from .batching import Drafter, Grammars
+from .batching import Drafter
 from .config import EngineConfig
+from .grammars import GrammarService
 from .recommended import recommended_params
 from .text.tokenizer import Tokenizer
 
@@ -26,7 +27,8 @@ class Backend:
     tokenizer: Tokenizer
     default_params: SamplingParams  # what the model's makers recommend
     drafter: Drafter | None = None  # guesses tokens that the device verifies
-    grammars: Grammars | None = None  # what structured requests must follow
+    grammars: GrammarService | None = None  # what structured requests must follow; None: made
+    # from the tokenizer
 
 
 async def open_backend(config: EngineConfig, num_slots: int) -> Backend:

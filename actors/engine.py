@@ -25,8 +25,8 @@ from .engine_scoring import EngineScoring
 from .engine_texts import EngineTexts
 from .intake import Intake
 from .journal import Journal
-from .offload import offload_to_thread
-from .prompt_texts import Conversation, Offload, Prompt
+from .offload import Offload, offload_to_thread
+from .prompt_texts import Conversation, Prompt
 from .recording.recorder import Recorder, check_writable, open_recorder
 from .request_log import RequestLog
 from .request_options import Options, RequestOptions
@@ -156,6 +156,7 @@ class Engine(EngineTexts, EngineScoring, EngineHistory, EngineControl):
             ready.set()
             wiring.streams.fail_all(failure)
             wiring.control.close()
+            wiring.grammars.close()
             if self._recorder is not None:  # not awaited here, where closing would cancel it
                 self._saving = asyncio.ensure_future(self._offload(self._recorder.save))
 

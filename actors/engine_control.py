@@ -4,8 +4,9 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 
 from .backend import Backend, weights_source
+from .offload import Offload
 from .pin import Pin
-from .prompt_texts import Conversation, Offload, Prompt
+from .prompt_texts import Conversation, Prompt
 from .wiring import Wiring
 
 

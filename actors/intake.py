@@ -13,15 +13,18 @@ from ..messages import (
     ChatFormat,
     EngineOverloaded,
     Generate,
+    GrammarReady,
     Ints,
     RequestRejected,
     SamplingParams,
 )
 from .actor import Address
 from .chat_options import ChatOptions
+from .grammars import GrammarService
 from .logprob_limits import LogprobLimits, check_start
+from .offload import Offload
 from .param_checks import check_token_ids
-from .prompt_texts import Conversation, Offload, Prompt, PromptTexts, is_conversation
+from .prompt_texts import Conversation, Prompt, PromptTexts, is_conversation
 from .prompts import PromptReader
 from .request_options import RequestOptions, salt_bytes, short
 from .streams import OutputStream, OutputStreams
@@ -41,7 +44,8 @@ class Intake:
         max_logprobs: int,
         offload: Offload,
         clock: Callable[[], int],
-        scheduler: Address[Generate | Abort],
+        grammars: GrammarService,
+        scheduler: Address[Generate | GrammarReady | Abort],
         detokenizer: Address[Generate],
     ) -> None:
         self._facts = facts
@@ -52,6 +56,7 @@ class Intake:
         self.texts = PromptTexts(tokenizer, PromptReader(facts), offload)
         self._clock = clock
         self._started_ns = clock()
+        self._grammars = grammars
         self._scheduler = scheduler
         self._detokenizer = detokenizer
         self._next_serial = 1
@@ -88,6 +93,10 @@ class Intake:
         stream = self._open(options, params.n)
         try:
             prompt, chat = await read()
+            if params.structured_output is not None:
+                await self._grammars.prepare(
+                    params.structured_output, self._max_tokens(params, len(prompt))
+                )
             bad_words = await self.texts.bad_words(params.bad_words)
             request = self._request(stream, prompt, params, options, chat, bad_words)
         except BaseException:
@@ -96,6 +105,8 @@ class Intake:
         for sibling in _siblings(request):
             self._detokenizer(sibling)
             self._scheduler(sibling)
+            if request.grammar is not None:
+                self._scheduler(GrammarReady(sibling.serial))
         if stream.is_given_up:  # while it was tokenised; the Scheduler did not know it yet
             self._abort(stream)
         return stream
@@ -143,7 +154,7 @@ class Intake:
         chat: ChatFormat | None,
         bad_words: tuple[tuple[int, ...], ...],
     ) -> Generate:
-        salt = salt_bytes(options.cache_salt)
+        salt, structure = salt_bytes(options.cache_salt), params.structured_output
         self._streams.check_alive()
         check_start(params, len(prompt))
         max_tokens = self._max_tokens(params, len(prompt))

@@ -108,9 +108,12 @@ class LiveOutput:
             self._first_ns = times_ns[0]
 
     def _stop_reason(self, ended: Ended) -> int | str | None:
-        """A stop id the caller asked for, or what went wrong; an EOS needs no further reason."""
+        """A stop id the caller asked for, what went wrong, or `max_tokens` where a grammar was
+        brought to an end because of it; an EOS needs no further reason."""
         if ended.error is not None:
             return ended.error
+        if ended.is_steered:
+            return "max_tokens"
         is_asked_for = ended.stop_token_id in self.request.params.stop_token_ids
         return ended.stop_token_id if is_asked_for else None
 

@@ -1,13 +1,14 @@
 """Prompts given as text or as a conversation: written by the template, and tokenised."""
 
 from array import array
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, TypeGuard, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 
 from ..messages import ChatFormat, Ints, RequestRejected, seal
 from .chat_options import ChatOptions
+from .offload import Offload
 from .prompts import PromptReader
 from .request_options import short
 from .text.bad_words import bad_word_ids
@@ -20,12 +21,6 @@ Conversation: TypeAlias = Sequence[Mapping[str, object]]
 INLINE_CHARACTERS = 2_000  # tokenising less takes no longer than a hop to another thread
 CHARACTERS_PER_WORD = 250  # a word that is tokenised in all its forms is as much work
 INLINE_TOKENS = 4_000  # and so does decoding fewer
-
-
-class Offload(Protocol):
-    """Runs a function away from the event loop; inline in a simulation."""
-
-    def __call__(self, function: Callable[[], T], /) -> Awaitable[T]: ...
 
 
 class PromptTexts:

@@ -24,9 +24,10 @@ from .control import Control
 from .cores import Cores, CoreSetup, build_cores
 from .detokenizer import Detokenizer, DetokenizerMessage
 from .executor import Executor, ExecutorMessage
+from .grammars import GrammarService, StructuredGrammars
 from .intake import Intake
 from .journal import Journal
-from .prompt_texts import Offload
+from .offload import Offload
 from .scheduler import Scheduler
 from .streams import OutputStreams
 
@@ -72,6 +73,7 @@ class Wiring:
     streams: OutputStreams
     intake: Intake
     control: Control
+    grammars: GrammarService
     scheduler: Scheduler
     actors: tuple[Actor[Any], ...]
 
@@ -95,6 +97,12 @@ def wire(
 ) -> Wiring:
     """Make the mailboxes first, then the actors between them."""
     facts, clock = backend.device.facts, journal.clock
+    grammars = backend.grammars or StructuredGrammars(
+        backend.tokenizer,
+        vocab_size=facts.vocab_size,
+        eos_token_ids=facts.eos_token_ids | backend.tokenizer.eos_token_ids,
+        offload=offload,
+    )
     streams = OutputStreams()
 
     to_executor: Mailbox[ExecutorMessage] = Mailbox("executor", journal)
@@ -105,7 +113,7 @@ def wire(
             setup,
             journal,
             drafter=backend.drafter,
-            grammars=backend.grammars,
+            grammars=grammars,
             masks=lambda masks: executor.take(masks),
             executor=lambda message: executor.take(message),  # which needs the Scheduler's address
             detokenizer=to_detokenizer.post,
@@ -129,6 +137,7 @@ def wire(
         max_logprobs=config.max_logprobs,
         offload=offload,
         clock=clock,
+        grammars=grammars,
         scheduler=to_scheduler.post,
         detokenizer=to_detokenizer.post,
     )
@@ -155,6 +164,7 @@ def wire(
         streams,
         intake,
         control,
+        grammars,
         cores.scheduler,
         (cores.kvpool, cores.scheduler, executor, detokenizer),
     )

@@ -14,6 +14,7 @@ import torch
 from ..messages import (
     ConfigError,
     ModelError,
+    SampleRows,
     StepaheadError,
     StepDone,
     StepFailed,
@@ -26,6 +27,7 @@ from .device import DeviceFacts, LoadedAddress, StepAddress
 from .huge_pages import huge_pages
 from .kv import PagedKV, bytes_per_position
 from .loading.resolve import resolve_model
+from .masks import AwaitedMasks
 from .memory import give_memory_back, size_host, size_pool
 from .models.opening import open_model
 from .options import DeviceOptions
@@ -63,8 +65,11 @@ class CpuDevice:
         self._post = post
         self._queue: SimpleQueue[_Item] = SimpleQueue()
         self._is_closing = threading.Event()
+        self._masks = AwaitedMasks()
         opened: Future[DeviceFacts] = Future()
-        worker = _Worker(load, opened, self._queue, post, self._is_closing, reload)
+        worker = _Worker(
+            load, opened, self._queue, post, self._is_closing, reload, self._masks
+        )
         self._thread = threading.Thread(target=worker.run, name="stepahead-cpu", daemon=True)
         self._thread.start()
         try:
@@ -84,6 +89,10 @@ class CpuDevice:
         else:
             self._queue.put(_Launch(plan, done))
 
+    def sample(self, masks: SampleRows) -> None:
+        """Masks of held rows: the step that waits for them samples."""
+        self._masks.add(masks)
+
     def load_weights(self, source: str, done: LoadedAddress) -> None:
         """Queue a reload behind what runs; what came of it is posted to the event loop."""
 
@@ -99,6 +108,7 @@ class CpuDevice:
     def close(self) -> None:
         """Finish the step that runs, fail those that wait, and give the memory back."""
         self._is_closing.set()
+        self._masks.close()
         self._queue.put(None)
         self._thread.join()
         give_memory_back()
@@ -144,6 +154,7 @@ class _Worker:
         post: Post,
         is_closing: threading.Event,
         reload: Reload,
+        masks: AwaitedMasks,
     ) -> None:
         self._load = load
         self._opened = opened
@@ -152,6 +163,7 @@ class _Worker:
         self._post = post
         self._is_closing = is_closing
         self._reload = reload
+        self._masks = masks
         self._fault: str | None = None  # why steps fail until the next _Resume
 
     def run(self) -> None:
@@ -186,8 +198,9 @@ class _Worker:
         assert self._runner is not None
         result: StepDone | StepFailed
         try:
-            result = self._runner.run(launch.plan)
+            result = self._runner.run(launch.plan, self._masks.wait)
         except Exception as error:  # whatever the model raised is that step's result
+            self._masks.forget(launch.plan)
             self._fault = f"step {launch.plan.step} failed: {type(error).__name__}: {error}"
             self._deliver(partial(self._fail, launch.done, launch.plan.step, self._fault))
         else:
@@ -210,6 +223,7 @@ class _Worker:
         assert self._runner is not None
         with suppress(Exception):  # a plan that does not fit the tables is answered as failed
             self._runner.skip(plan)
+        self._masks.forget(plan)
 
     def _fail(self, done: StepAddress, step: int, fault: str) -> None:
         """On the event loop: from here on the launcher knows."""

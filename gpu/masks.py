@@ -1,8 +1,10 @@
 """Masks of structured rows on a device: those of a plan, and those that held rows wait for."""
 
+import threading
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..messages import Bools, Ints, Longs, SampleRows, StepPlan
 
@@ -46,6 +48,49 @@ class HeldMasks:
         held = () if plan.masks is None else plan.masks.held.tolist()
         for row in held:
             self._masks.pop((plan.step, row), None)
+
+
+class AwaitedMasks:
+    """Held masks between the thread that brings them and the one that samples."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._masks = HeldMasks()
+        self._is_closed = False
+
+    def add(self, masks: SampleRows) -> None:
+        with self._changed:
+            self._masks.add(masks)
+            self._changed.notify()
+
+    def wait(self, plan: StepPlan) -> dict[int, Ints]:
+        """The mask of each row of the plan that has one, once all are there."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed or self._masks.is_complete(plan))
+            if self._is_closed:
+                raise RuntimeError("the device closed")
+            return self._masks.take(plan)
+
+    def forget(self, plan: StepPlan) -> None:
+        """The step was answered without sampling."""
+        with self._changed:
+            self._masks.forget(plan)
+
+    def close(self) -> None:
+        """No masks come any more."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+
+
+def allowed_rows(masks: list[Ints], vocab_size: int) -> NDArray[np.bool_]:
+    """Which token ids each mask allows; none beyond its last word.  # [masks, vocab_size]"""
+    words = np.stack(masks).astype("<i4", copy=False)
+    bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")
+    missing = vocab_size - bits.shape[1]
+    if missing > 0:
+        bits = np.pad(bits, ((0, 0), (0, missing)))
+    return bits[:, :vocab_size].view(np.bool_)
 
 
 def allowed_tokens(mask: Ints, vocab_size: int) -> Bools:

@@ -1,20 +1,26 @@
 """StepRunner: runs one plan at a time, start to finish, on the thread that calls it."""
 
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..messages import Copies, RowMasks, StepDone, StepPlan
-from ..messages.arrays import NO_INTS, Floats, Longs, frozen_ints
+from ..messages import Copies, StepDone, StepPlan
+from ..messages.arrays import NO_INTS, Floats, Ints, Longs, frozen_ints
 from .adjuster import Adjuster
 from .kv import PagedKV
 from .logprobs import StepLogprobs
-from .masks import allowed_tokens
+from .masks import allowed_rows
 from .row_failures import row_failures
 from .sampling import SamplingRows, sample
 from .slots import SlotTables
 from .step_model import StepModel
 from .verify import accept, sampled_positions
+
+MasksOf: TypeAlias = Callable[[StepPlan], Mapping[int, Ints]]
+"""Waits for the masks of a plan's rows, by row."""
 
 
 class StepRunner:
@@ -47,10 +53,9 @@ class StepRunner:
         self._adjuster.apply(plan.new_rows)
 
     @torch.inference_mode()
-    def run(self, plan: StepPlan) -> StepDone:
-        """Make the plan's copies, apply it, compute its rows, and sample those that sample."""
-        if plan.masks is not None and len(plan.masks.held):
-            raise ValueError("this device cannot hold rows back until their masks come")
+    def run(self, plan: StepPlan, masks_of: MasksOf | None = None) -> StepDone:
+        """Make the plan's copies, apply it, compute its rows, and sample those that sample, as
+        soon as `masks_of` has given the masks of the plan's rows."""
         if plan.copies is not None:
             self._copy(plan.copies)
         self._take_over(plan)
@@ -66,7 +71,8 @@ class StepRunner:
         logits = logits.float()
         self._adjuster.adjust(logits, slots, positions)
         if plan.masks is not None:
-            _apply_masks(logits, rows, plan.masks)
+            assert masks_of is not None, "a plan has masks, and nobody brings them"
+            _apply_masks(logits, rows, masks_of(plan))
         sampled = sample(logits, SamplingRows.of(self._tables, slots, positions))
         self._tables.record(slots, positions, sampled)
         token_ids, counts = accept(plan, sampled)
@@ -88,9 +94,10 @@ class StepRunner:
             self.kv.copy_blocks(copies.in_blocks, self._host, copies.in_hosts)
 
 
-def _apply_masks(logits: Tensor, rows: Longs, masks: RowMasks) -> None:
+def _apply_masks(logits: Tensor, rows: Longs, masks: Mapping[int, Ints]) -> None:
     """What a row's mask does not allow becomes impossible.  # [num_samples, vocab]"""
-    words = masks.words.reshape(len(masks.rows), -1)
-    for row, mask in zip(masks.rows.tolist(), words, strict=True):
-        is_forbidden = torch.from_numpy(~allowed_tokens(mask, logits.shape[1]))
-        logits[int(np.searchsorted(rows, row)), is_forbidden] = float("-inf")
+    if not masks:
+        return
+    places = torch.from_numpy(np.searchsorted(rows, np.array(list(masks), dtype=np.int64)))
+    is_allowed = torch.from_numpy(allowed_rows(list(masks.values()), logits.shape[1]))
+    logits[places] = logits[places].masked_fill_(~is_allowed, float("-inf"))

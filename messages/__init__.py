@@ -190,6 +190,8 @@ __all__ = [
     "TokenLogprob",
     "TokensReady",
     "ToolCallDelta",
+    "StructureKind",
+    "StructuredOutput",
     "UnpinPrefix",
     "UnpublishBlocks",
     "Usage",

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Self
 
 from .errors import RequestRejected
 from .param_rules import Biases, Flag, Number, Param, Texts, TokenIds, Whole, shown
+from .structure import Structure, StructuredOutput
 from .token_bias import NO_BIAS
 
 MAX_STOPS = 64  # each is looked for in every piece of the answer, beside everybody's steps
@@ -181,6 +182,18 @@ class SamplingParams:
     ignore_eos: Annotated[
         bool, Param(Flag(), "Go on behind the model's own end of sequence.", "Scheduler")
     ] = False
+
+    # What it looks like.
+
+    structured_output: Annotated[
+        StructuredOutput | None,
+        Param(
+            Structure(),
+            "The answer follows this schema, expression or grammar, and ends whole.",
+            "Scheduler",
+            has_option=False,
+        ),
+    ] = None
 
     # How it is shown.
 

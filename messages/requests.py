@@ -104,6 +104,7 @@ class Ended:
     reason: FinishReason
     stop_token_id: int | None = None  # the last sampled id, where it is an EOS or stop id
     error: str | None = None
+    is_steered: bool = False  # its grammar was brought to an end because the tokens ran out
 
 
 @dataclass(frozen=True, slots=True, eq=False)

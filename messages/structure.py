@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any, Self
 
 from .errors import RequestRejected
+from .param_rules import wrong
 
 MAX_CHARACTERS = 262_144
 MAX_CHOICES = 10_000
@@ -98,6 +99,36 @@ class StructuredOutput:
         """The structure that has this key."""
         kind, _, text = key.partition("\n")
         return cls(StructureKind(kind), text)
+
+
+_OF_JSON = {
+    StructureKind.JSON_SCHEMA: StructuredOutput.json_schema,
+    StructureKind.REGEX: StructuredOutput.regex,
+    StructureKind.CHOICE: StructuredOutput.choice,
+    StructureKind.GRAMMAR: StructuredOutput.grammar,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """The rule of a parameter: a structure, or what says one in JSON, such as `{"regex": "a+"}`."""
+
+    right: str = (
+        "None, StructuredOutput, or an object with one of "
+        + ", ".join(StructureKind)
+        + " and its value"
+    )
+
+    def read(self, name: str, value: object) -> StructuredOutput | None:
+        if value is None or isinstance(value, StructuredOutput):
+            return value
+        if isinstance(value, Mapping) and len(value) == 1:
+            ((kind, given),) = value.items()
+            if kind == StructureKind.JSON_OBJECT and given is True:
+                return StructuredOutput.json_object()
+            if kind in _OF_JSON:
+                return _OF_JSON[kind](given)
+        raise wrong(name, value, self.right)
 
 
 def _text(kind: str, text: object) -> str:

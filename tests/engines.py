@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 from stepahead import Engine, EngineConfig
 from stepahead.actors.backend import Backend
 from stepahead.actors.batching import Drafter
-from stepahead.actors.prompt_texts import Offload
+from stepahead.actors.offload import Offload
 from stepahead.actors.text.toy import ToyTokenizer
 from stepahead.actors.virtual_time import run_virtual
 from stepahead.gpu.device import Device, DeviceFacts

@@ -47,8 +47,9 @@ class ScriptedGrammar:
 class ScriptedGrammars:
     """Opens any scripted grammar at once."""
 
-    def open(self, text: str) -> ScriptedGrammar:
-        return ScriptedGrammar(text)
+    def open(self, request: Generate) -> ScriptedGrammar:
+        assert request.grammar is not None
+        return ScriptedGrammar(request.grammar)
 
 
 def structured_answer(

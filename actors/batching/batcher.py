@@ -192,7 +192,8 @@ class Batcher:
         if error is not None:
             self._end(sequence.request.serial, FinishReason.ERROR, error=error)
         elif sequence.grammar is not None and sequence.grammar.is_over:
-            self._end(sequence.request.serial, FinishReason.STOP)
+            is_steered = sequence.grammar.is_steered
+            self._end(sequence.request.serial, FinishReason.STOP, is_steered=is_steered)
 
     def take_masks(self) -> list[SampleRows]:
         """The masks that held rows wait for, as far as they are known; to be posted before the
@@ -217,11 +218,12 @@ class Batcher:
         *,
         stop_token_id: int | None = None,
         error: str | None = None,
+        is_steered: bool = False,
     ) -> None:
         sequence = self._roster.get(serial)
         if sequence is None:
             return
-        self._report.add(Ended(serial, reason, stop_token_id, error))
+        self._report.add(Ended(serial, reason, stop_token_id, error, is_steered))
         if sequence.slot is not None:
             if self._publisher is not None and reason is not FinishReason.ERROR:
                 self._publisher.publish_last(sequence.slot, self.steps.posted)

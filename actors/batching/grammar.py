@@ -1,13 +1,14 @@
 """Grammars: what a structured request may say, token by token. Here are only the seams.
 
 A grammar is not part of a message: messages are values. A Generate carries its text, and the
-Batcher opens it by that text, so replaying the same messages opens the same grammars and gives the
-same masks.
+Batcher opens it by that message, so replaying the same messages opens the same grammars and gives
+the same masks.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from ...messages import Ints
+from ...messages import Generate, Ints
 
 
 class Grammar(Protocol):
@@ -21,6 +22,15 @@ class Grammar(Protocol):
         """What may come next, packed: bit i % 32 of word i // 32 allows token i.  # [words]"""
         ...
 
+    def forced(self) -> Sequence[int]:
+        """Tokens that come next in any case and need not be sampled; none of them ends it."""
+        ...
+
+    @property
+    def is_steered(self) -> bool:
+        """Whether it was brought to an end because the tokens ran out."""
+        ...
+
     @property
     def is_over(self) -> bool:
         """Whether nothing may follow."""
@@ -30,6 +40,6 @@ class Grammar(Protocol):
 class Grammars(Protocol):
     """Opens compiled grammars."""
 
-    def open(self, text: str) -> Grammar:
-        """A new grammar at its beginning; its text was compiled before."""
+    def open(self, request: Generate) -> Grammar:
+        """A request's grammar at its beginning; its text was compiled before."""
         ...

@@ -41,11 +41,9 @@ class StructuredRows:
 
     def open(self, sequence: Sequence) -> str | None:
         """Its grammar was compiled; returns why the sequence cannot go on with it."""
-        text = sequence.request.grammar
-        assert text is not None
         if self._grammars is None:
             return "this engine has no grammars"
-        sequence.grammar = self._grammars.open(text)
+        sequence.grammar = self._grammars.open(sequence.request)
         return None if sequence.grammar.is_over else self._note_mask(sequence)
 
     def advance(self, sequence: Sequence, token_id: int) -> str | None:

@@ -1,6 +1,6 @@
 """Grammars of structured requests: compiled, followed, and brought to an end in time."""
 
 from .backend import GrammarBackend, Matcher
-#X
+from .service import GrammarService, StructuredGrammars
 
-__all__ = ["GrammarBackend", "Matcher"]
+__all__ = ["GrammarBackend", "GrammarService", "Matcher", "StructuredGrammars"]

@@ -18,7 +18,7 @@ _Step: TypeAlias = tuple[Matcher, Completion]
 
 QUICK = 96  # places looked at while a request runs
 THOROUGH = 4_000  # and before it is admitted
-WIDTH = 16  # places followed at once where the way is not clear
+WIDTH = 6  # places followed at once where the way is not clear
 
 _OPENING = re.compile(rb'""[\]}]*|"')
 _QUOTES = re.compile(rb'"[\]}]*')
@@ -39,6 +39,8 @@ class Completer:
         values = _ranked(pieces, _VALUES, reverse=False)
         self._outside = (closers, separators, values, _ranked(pieces, _OPENING))
         self._inside = (quotes,)
+        self._values = frozenset(values.tolist())
+        self.is_plain = np.array([_is_plain(piece) for piece in pieces], dtype=np.bool_)
         self._lengths = np.array([len(piece) for piece in pieces], dtype=np.int32)
         self._kinds = np.array([_kind_of(piece) for piece in pieces], dtype=np.int32)
 
@@ -63,7 +65,7 @@ class Completer:
                 continue
             if here.may_end:
                 return tuple(path)
-            places.append((len(path), self._steps(here, budget)))
+            places.append((len(path), self._steps(here, path[-1:], budget)))
         return None
 
     def after(
@@ -75,17 +77,21 @@ class Completer:
         matcher = matcher.copy()
         if not matcher.accept(token_id):
             return None
+        if matcher.may_end:
+            return ()
         if len(before) <= most and leads_to_end(matcher, before):
             return before
         return self.find(matcher, most, nodes) if nodes else None
 
-    def _steps(self, matcher: Matcher, budget: "_Nodes") -> "Iterator[_Step]":
+    def _steps(
+        self, matcher: Matcher, said: list[int], budget: "_Nodes"
+    ) -> "Iterator[_Step]":
         """What may follow, the most promising first."""
         forced = matcher.forced()
         if forced:
             yield _then(matcher, forced)
             return
-        candidates = self._candidates(self.allowed(matcher))
+        candidates = self._candidates(self.allowed(matcher), said)
         for token_id in candidates:
             yield _then(matcher, [token_id])
         if not candidates:
@@ -93,49 +99,55 @@ class Completer:
             if way_out is not None:
                 yield way_out
 
-    def _candidates(self, allowed: Bools) -> list[int]:
-        """The best token of each kind that usually ends something."""
+    def _candidates(self, allowed: Bools, said: Sequence[int]) -> list[int]:
+        """The best token of each kind that usually ends something; digit after digit does not."""
+        is_in_value = bool(said) and said[-1] in self._values
         is_inside = np.count_nonzero(allowed) > self._is_large
         best: list[int] = []
         for ranked in self._inside if is_inside else self._outside:
             among = ranked[allowed[ranked]]
-            if len(among):
+            if len(among) and not (is_in_value and int(among[0]) in self._values):
                 best.append(int(among[0]))
         return best
 
     def _widen(self, matcher: Matcher, budget: "_Nodes") -> "_Step | None":
         """Breadth first, to the nearest place where the text may end or its way is clear.
 
-        Of places equally far away where the same may follow, one is as good as the other.
+        Of places equally far away where the same may follow, one is as good as the other; those
+        with the least choice come first, for they have got somewhere.
         """
         level: list[_Step] = [(matcher, ())]
         while level:
-            seen: set[bytes] = set()
-            following: list[_Step] = []
+            following: dict[bytes, tuple[int, _Step]] = {}
             for here, path in level:
                 for token_id in self._spread(self.allowed(here)):
                     if not budget.take():
                         return None
                     step, _ = _then(here, [token_id])
                     said = (*path, token_id)
-                    mask = step.mask()
                     if step.may_end or step.forced():
                         return step, said
-                    if mask.tobytes() in seen:
-                        continue
-                    seen.add(mask.tobytes())
-                    if self._candidates(unpacked(mask, self.size)):
+                    mask = step.mask()
+                    allowed = unpacked(mask, self.size)
+                    if self._candidates(allowed, said):
                         return step, said
-                    following.append((step, said))
-            level = following[:WIDTH]
+                    count = int(np.count_nonzero(allowed))
+                    following.setdefault(mask.tobytes(), (count, (step, said)))
+            nearest = sorted(following.values(), key=lambda place: place[0])
+            level = [step for _, step in nearest[:WIDTH]]
         return None
 
     def _spread(self, allowed: Bools) -> list[int]:
         """The longest tokens, and the shortest of each kind."""
-        ids = allowed.nonzero()[0]
-        order = ids[self._lengths[ids].argsort(kind="stable")]
+        order = self.by_length(allowed)
         _, places = np.unique(self._kinds[order], return_index=True)
         return list(dict.fromkeys([*order[places].tolist(), *order[-2:].tolist()]))
+
+    def by_length(self, allowed: Bools) -> Longs:
+        """The ids of these tokens, the shortest first."""
+        ids = allowed.nonzero()[0]
+        ordered: Longs = ids[self._lengths[ids].argsort(kind="stable")]
+        return ordered
 
     def allowed(self, matcher: Matcher) -> Bools:
         """Which tokens may follow.  # [size]"""
@@ -186,6 +198,15 @@ def _kind_of(piece: bytes) -> int:
     if first.isalpha():
         return ord("a") if first.islower() else ord("A")
     return min(piece[0], 128) if piece else 0
+
+
+def _is_plain(piece: bytes) -> bool:
+    """Whether it is text that means nothing but itself inside a string of JSON."""
+    try:
+        text = piece.decode()
+    except UnicodeDecodeError:
+        return False
+    return bool(text) and text.isprintable() and not set(text) & set('"\\')
 
 
 class _Nodes:

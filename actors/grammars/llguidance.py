@@ -4,6 +4,7 @@ import json
 from collections.abc import Collection, Sequence
 from typing import Any, Self
 
+import llguidance
 import numpy as np
 
 from ...messages import Ints, RequestRejected, StructuredOutput, StructureKind, seal
@@ -55,13 +56,11 @@ class LlguidanceBackend:
         self, tokens: str | TokenBytes, *, vocab_size: int, eos_token_ids: Collection[int]
     ) -> None:
         """Takes about a second for a large vocabulary."""
-        from llguidance import LLTokenizer
-
         eos = sorted(eos_token_ids)
         if isinstance(tokens, str):
-            self._tokenizer = LLTokenizer(tokens, n_vocab=vocab_size, eos_token=eos)
+            self._tokenizer = llguidance.LLTokenizer(tokens, n_vocab=vocab_size, eos_token=eos)
         else:
-            self._tokenizer = LLTokenizer(_wrapped(tokens, eos), eos_token=eos)
+            self._tokenizer = llguidance.LLTokenizer(_wrapped(tokens, eos), eos_token=eos)
         self._eos_ids = seal(np.array(eos, dtype=np.int32))
 
     def pieces(self) -> list[bytes]:
@@ -73,10 +72,8 @@ class LlguidanceBackend:
         ]
 
     def compile(self, structure: StructuredOutput) -> LlguidanceMatcher:
-        from llguidance import LLMatcher
-
         try:
-            matcher = LLMatcher(self._tokenizer, _grammar(structure), log_level=0)
+            matcher = llguidance.LLMatcher(self._tokenizer, _grammar(structure), log_level=0)
         except ValueError as error:
             raise _refused(structure, str(error)) from error
         if matcher.is_error():
@@ -85,22 +82,20 @@ class LlguidanceBackend:
 
 
 def _grammar(structure: StructuredOutput) -> str:
-    from llguidance import LLMatcher
-
     grammar: str
     match structure.kind:
         case StructureKind.JSON_SCHEMA:
             check_schema(json.loads(structure.text))
-            grammar = LLMatcher.grammar_from_json_schema(structure.text, overrides=_JSON)
+            grammar = llguidance.LLMatcher.grammar_from_json_schema(structure.text, overrides=_JSON)
         case StructureKind.JSON_OBJECT:
-            grammar = LLMatcher.grammar_from_json_schema(_ANY_OBJECT, overrides=_JSON)
+            grammar = llguidance.LLMatcher.grammar_from_json_schema(_ANY_OBJECT, overrides=_JSON)
         case StructureKind.REGEX:
-            grammar = LLMatcher.grammar_from_regex(structure.text)
+            grammar = llguidance.LLMatcher.grammar_from_regex(structure.text)
         case StructureKind.CHOICE:
             choices = " | ".join(json.dumps(choice) for choice in structure.choices)
-            grammar = LLMatcher.grammar_from_lark(f"start: {choices}")
+            grammar = llguidance.LLMatcher.grammar_from_lark(f"start: {choices}")
         case StructureKind.GRAMMAR:
-            grammar = LLMatcher.grammar_from_lark(structure.text)
+            grammar = llguidance.LLMatcher.grammar_from_lark(structure.text)
     return grammar
 
 

@@ -1,0 +1,158 @@
+"""A request's grammar: its text ends in the form that was asked for before its tokens run out.
+
+While many tokens are left everything is allowed that the grammar allows. When they become few, a
+short completion of the text is kept at hand, and of what the grammar allows only that remains from
+where a completion still fits. When nothing but the known completion fits, it alone is allowed.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...messages import Bools, Ints, seal
+from .backend import Matcher
+from .completion import QUICK, Completer, Completion, leads_to_end, packed, unpacked
+
+NEAR = 32  # spare tokens beside a completion from which on each allowed token is looked at
+MAX_TRIED = 48  # tokens tried one by one
+MAX_SEARCHED = 4  # of them those behind which a completion of their own is looked for
+NUM_SAMPLED = 16  # tokens that stand for all those that are plain text
+
+
+class BudgetedGrammar:
+    """Where one request stands in its grammar, and how many tokens it has left."""
+
+    def __init__(
+        self,
+        matcher: Matcher,
+        completer: Completer,
+        *,
+        max_tokens: int,
+        shortest: Completion | None,
+        eos_token_ids: Ints,
+        may_jump: bool,
+    ) -> None:
+        """`shortest` is what is known of the beginning; no EOS, no end by one."""
+        self._matcher = matcher
+        self._completer = completer
+        self._left = max_tokens
+        fits = shortest is not None and len(shortest) <= max_tokens
+        self._known = shortest if fits else None
+        self._watched = NEAR if shortest is None else 2 * len(shortest) + 2 * NEAR
+        self._next_search = max_tokens  # tokens left when it is worth to look again
+        self._eos_ids = eos_token_ids
+        self._may_jump = may_jump
+        self._guarded: tuple[bytes, Completion, Bools] | None = None  # what was found out last
+        self.is_steered = False
+
+    # What the Batcher asks
+
+    def accept(self, token_id: int) -> bool:
+        if not self._matcher.accept(token_id):
+            return False
+        self._left -= 1
+        known = self._known
+        if known is not None and known[:1] == (token_id,):
+            self._known = known[1:]
+        elif self._left <= self._watched:
+            self._know_again(known)
+        else:
+            self._known = None  # of a place that was left
+        return True
+
+    def mask(self) -> Ints:
+        words = self._matcher.mask()
+        if self._known is not None and self._left - len(self._known) <= NEAR:
+            words = self._within_reach(words, self._known)
+        if len(self._eos_ids) and self._matcher.may_end:
+            np.bitwise_or.at(words, self._eos_ids // 32, np.int32(1) << self._eos_ids % 32)
+        return seal(words)
+
+    def forced(self) -> Sequence[int]:
+        """Tokens that follow for certain."""
+        if not self._may_jump or self.is_over:
+            return ()
+        if self._is_last_way:
+            assert self._known is not None
+            return self._known
+        forced = self._matcher.forced()
+        return forced if forced and self._may_take(tuple(forced)) else ()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing may follow, or nothing more fits and the text is whole."""
+        if self._matcher.must_end:
+            return True
+        if self._left > 0 or not self._matcher.may_end:
+            return False
+        self.is_steered = True
+        return True
+
+    # Completions
+
+    def _know_again(self, before: Completion | None) -> None:
+        """Keep what is known, if it still leads to an end, or look for another completion."""
+        if before is not None and leads_to_end(self._matcher, before):
+            self._known = before
+        elif self._matcher.may_end:
+            self._known = ()
+        elif self._left > self._next_search and before is None:
+            self._known = None
+        else:
+            self._known = self._completer.find(self._matcher, self._left, QUICK)
+            self._next_search = self._left - self._left // 4 - 1
+
+    def _may_take(self, token_ids: Completion) -> bool:
+        """Whether the text can still be brought to an end behind these tokens."""
+        if self._known is None or self._left - len(self._known) > NEAR:
+            return True
+        if self._known[: len(token_ids)] == token_ids:
+            return True
+        matcher = self._matcher.copy()
+        left = self._left - len(token_ids)
+        if left < 0 or not all(map(matcher.accept, token_ids)):
+            return False
+        return matcher.may_end or self._completer.find(matcher, left, QUICK) is not None
+
+    # Masks
+
+    @property
+    def _is_last_way(self) -> bool:
+        return self._known is not None and 0 < self._left <= len(self._known)
+
+    def _within_reach(self, words: Ints, known: Completion) -> Ints:
+        """Of these tokens those behind which the text can still be brought to an end."""
+        if self._is_last_way:
+            self.is_steered = True
+            safe = np.zeros(self._completer.size, dtype=np.bool_)
+            safe[known[0]] = True
+            return packed(safe, len(words))
+        last = self._guarded
+        if last is None or last[0] != words.tobytes() or last[1] != known:
+            allowed = unpacked(words, self._completer.size)
+            last = self._guarded = (words.tobytes(), known, self._safe(allowed, known))
+        return packed(last[2], len(words))
+
+    def _safe(self, allowed: Bools, known: Completion) -> Bools:
+        """All are tried where they are few; else a sample of plain text speaks for all of it."""
+        safe = np.zeros(self._completer.size, dtype=np.bool_)
+        safe[list(known[:1])] = True
+        if np.count_nonzero(allowed) > MAX_TRIED:
+            plain = self._completer.by_length(allowed & self._completer.is_plain)
+            places = np.linspace(0, len(plain) - 1, NUM_SAMPLED).astype(np.int64)
+            sample = plain[places].tolist() if len(plain) else []
+            kept = [token_id for token_id in sample if self._is_safe(token_id, known, 0)]
+            safe[plain if len(kept) == len(sample) else kept] = True
+            allowed = allowed & ~self._completer.is_plain
+        searched = 0
+        for token_id in self._completer.by_length(allowed)[:MAX_TRIED].tolist():
+            if self._is_safe(token_id, known, 0):
+                safe[token_id] = True
+            elif searched < MAX_SEARCHED:
+                searched += 1
+                safe[token_id] = self._is_safe(token_id, known, QUICK)
+        return safe
+
+    def _is_safe(self, token_id: int, known: Completion, nodes: int) -> bool:
+        after = self._completer.after(self._matcher, token_id, known, self._left - 1, nodes)
+        return after is not None

@@ -1,0 +1,53 @@
+"""What is made once for a model, when its first structured request comes."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from ...messages import RequestRejected
+from ..text.tokenizer import Tokenizer
+from .backend import GrammarBackend
+from .completion import Completer
+from .vocabulary import TokenBytes, describe
+
+
+class TokenizingBackend(GrammarBackend, Protocol):
+    """A backend that also knows what its tokens are."""
+
+    def pieces(self) -> list[bytes]:
+        """The bytes of each token; none for special tokens."""
+        ...
+
+
+MakeBackend: TypeAlias = Callable[[str | TokenBytes, int, Collection[int]], TokenizingBackend]
+"""From a tokenizer's description, the number of ids and those of the end of sequence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """A backend, and what finds completions with it."""
+
+    backend: GrammarBackend
+    completer: Completer
+
+
+def make_tools(
+    make_backend: MakeBackend, tokenizer: Tokenizer, vocab_size: int, eos_ids: Collection[int]
+) -> Tools:
+    """Takes about a second for a large vocabulary. Raises RequestRejected."""
+    num_ids = max(vocab_size, tokenizer.vocab_size)
+    backend = make_backend(describe(tokenizer), num_ids, eos_ids)
+    return Tools(backend, Completer(backend.pieces()))
+
+
+def make_llguidance(
+    tokens: str | TokenBytes, vocab_size: int, eos_ids: Collection[int]
+) -> TokenizingBackend:
+    """The first backend."""
+    try:
+        from .llguidance import LlguidanceBackend
+    except ImportError as error:
+        raise RequestRejected(
+            "structured_output needs llguidance: pip install 'stepahead[structured]'"
+        ) from error
+    return LlguidanceBackend(tokens, vocab_size=vocab_size, eos_token_ids=eos_ids)
