@@ -36,10 +36,13 @@ class SlotTables:
         self.logprobs: dict[int, LogprobsWanted] = {}  # of the slots that asked
 
     def apply(self, plan: StepPlan) -> None:
-        """Take over the plan's new row states, then its appended blocks, then its drafts."""
+        """Take over the plan's new row states, its appended blocks, what it tells, its drafts."""
         for row in plan.new_rows:
             self._replace(row)
         self.block_table[plan.block_slots, plan.block_indices] = plan.block_ids
+        if plan.told is not None:
+            rows, positions = expand_rows(plan.told.starts, plan.told.counts)
+            self.tokens[plan.told.slots[rows], positions] = plan.told.token_ids
         if plan.drafts is not None:
             rows, positions = expand_rows(plan.starts[plan.drafts.rows] + 1, plan.drafts.counts)
             self.tokens[plan.slots[plan.drafts.rows][rows], positions] = plan.drafts.token_ids

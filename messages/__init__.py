@@ -80,6 +80,7 @@ from .steps import (
     StepDone,
     StepFailed,
     StepPlan,
+    ToldTokens,
 )
 from .structure import StructuredOutput, StructureKind
 from .weights import LoadWeights, ReloadWeights, WeightsLoaded
@@ -189,6 +190,7 @@ __all__ = [
     "Timings",
     "TokenLogprob",
     "TokensReady",
+    "ToldTokens",
     "ToolCallDelta",
     "StructureKind",
     "StructuredOutput",

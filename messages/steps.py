@@ -74,13 +74,23 @@ class RowMasks:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class ToldTokens:
+    """Tokens of rows of a step that no step sampled; parallel columns."""
+
+    slots: Longs
+    starts: Ints  # the position of the first of them
+    counts: Ints  # how many, at least one
+    token_ids: Ints  # flat, slot after slot
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class StepPlan:
     """One step: what changed since the last one, then the rows that run: Scheduler → Executor.
 
     Row columns are parallel and in planning order. A row computes positions
     [start, start + length) of its slot; the token at a position the host does not know yet is the
     one the device sampled there itself. A row that samples writes its token at `start + length`.
-    The device makes the `copies`, applies `new_rows`, then `block_*`, and within each layer writes
+    The device makes the `copies`, applies `new_rows`, `block_*` and `told`, and in each layer writes
     every row's KV before any row attends (a row may read blocks that an earlier row of the same
     step writes). A plan may consist of copies alone.
 
@@ -101,6 +111,7 @@ class StepPlan:
     drafts: Drafts | None = None
     copies: Copies | None = None
     masks: RowMasks | None = None
+    told: ToldTokens | None = None
 
     @property
     def num_tokens(self) -> int:

@@ -1,8 +1,11 @@
 """Scripted grammars, and what an undisturbed run says under one.
 
 A grammar's text is its kind and a number: `over 7` is over after seven tokens, `open 0` never,
-`refuse 3` refuses the third token though its mask allows it, and `dead 3` allows none after three.
+`refuse 3` refuses the third token though its mask allows it, `dead 3` allows none after three, and
+`jump 4` forces all but every fifth token, from the fourth on.
 """
+
+from copy import copy
 
 import numpy as np
 
@@ -29,6 +32,8 @@ class ScriptedGrammar:
         return not (self._kind == "refuse" and self._count == self._number)
 
     def allowed(self) -> set[int]:
+        if self._kind == "jump" and self._count % 5 != self._number % 5:
+            return {32 + self._state % 95}
         if self._kind == "dead" and self._count == self._number:
             return set()
         spoken = {32 + i for i in range(95) if (i * 7 + self._state) % 3 == 0}
@@ -38,6 +43,18 @@ class ScriptedGrammar:
         bits = np.zeros(32 * WORDS, dtype=np.bool_)
         bits[list(self.allowed())] = True
         return frozen_ints(np.packbits(bits, bitorder="little").view("<i4"))
+
+    def forced(self) -> list[int]:
+        token_ids: list[int] = []
+        ahead = copy(self)
+        if self._kind != "jump":
+            return token_ids
+        while len(allowed := ahead.allowed()) == 1:
+            token_ids += allowed
+            ahead.accept(token_ids[-1])
+        return token_ids
+
+    is_steered = False
 
     @property
     def is_over(self) -> bool:

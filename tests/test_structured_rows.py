@@ -38,7 +38,7 @@ from stepahead.messages import (
 from .batching import World, make_facts, make_limits, make_request
 from .device_driver import make_plan, make_row
 from .engines import STEP
-from .grammars import ScriptedGrammars, structured_answer
+from .grammars import ScriptedGrammar, ScriptedGrammars, structured_answer
 
 
 def make_world(**options: int) -> World:
@@ -151,7 +151,7 @@ def test_a_device_that_cannot_hold_rows_gets_them_when_their_last_token_is_known
 
 
 @pytest.mark.parametrize("steps_in_flight", [1, 2, 3, 4])
-@pytest.mark.parametrize("text", ["over 5", "open 0", "refuse 5", "dead 5"])
+@pytest.mark.parametrize("text", ["over 5", "open 0", "refuse 5", "dead 5", "jump 1", "jump 3"])
 def test_a_grammar_decides_how_its_request_ends(text: str, steps_in_flight: int) -> None:
     world = make_world(steps_in_flight=steps_in_flight)
     request = world.request(0, [5, 6], max_tokens=8, grammar=text)
@@ -216,7 +216,7 @@ def test_the_device_waits_with_a_step_and_those_behind_it_until_a_held_row_has_i
     clock.run()
     assert results == []
 
-    words = ScriptedGrammars().open("open 0").mask()
+    words = ScriptedGrammar("open 0").mask()
     device.sample(SampleRows(1, frozen_longs([0]), words, NO_LONGS))
     clock.run()
 
@@ -301,7 +301,7 @@ class Desk:
         pick = self.random.choice
         requests = []
         for serial in range(24):
-            grammar = pick([None, "open 0", "over 9", "over 20", "refuse 4", "dead 6"])
+            grammar = pick([None, "open 0", "over 9", "over 20", "refuse 4", "dead 6", "jump 2"])
             request = make_request(
                 serial,
                 [pick([5, 6]), *range(self.random.randrange(20))],

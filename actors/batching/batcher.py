@@ -73,7 +73,7 @@ class Batcher:
         self._publisher = publisher if limits.prefix_caching else None
         self._drafter = drafter
         self._structured = StructuredRows(
-            self._ledger, self.steps, grammars, may_hold=limits.holds_sampling
+            self._ledger, self.steps, grammars, self._report, may_hold=limits.holds_sampling
         )
         parts = Parts(
             limits=limits,

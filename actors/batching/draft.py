@@ -17,6 +17,7 @@ from ...messages import (
     RowMasks,
     RowState,
     StepPlan,
+    ToldTokens,
     seal,
 )
 from .ledger import Ledger
@@ -51,6 +52,7 @@ class StepDraft:
     new_rows: list[RowState] = field(default_factory=list)
     drafts: Drafts | None = None
     masks: RowMasks | None = None
+    told: ToldTokens | None = None
     _copies: list[Copies] = field(default_factory=list)
     _rows: list[Rows] = field(default_factory=list)
     _blocks: list[tuple[Longs, Ints, Ints]] = field(default_factory=list)
@@ -120,6 +122,7 @@ class StepDraft:
             self.drafts,
             _joined_copies(self._copies) if self._copies else None,
             self.masks,
+            self.told,
         )
 
 

@@ -23,7 +23,7 @@ class Grammar(Protocol):
         ...
 
     def forced(self) -> Sequence[int]:
-        """Tokens that come next in any case and need not be sampled; none of them ends it."""
+        """Tokens that come next in any case and need not be sampled."""
         ...
 
     @property

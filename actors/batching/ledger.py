@@ -55,6 +55,7 @@ class Ledger:
         self._stop_ids = np.full((1, num_slots), -1, dtype=np.int32)  # a row per further stop id
         self._more_stop_ids: dict[int, frozenset[int]] = {}  # by slot, where there are very many
         self.structured: set[int] = set()  # slots whose sequence has a grammar
+        self.untold: dict[int, int] = {}  # by slot, from where on the device knows no confirmed token
         self.sequences: list[Sequence | None] = [None] * num_slots
         self._free = [(0, slot) for slot in range(num_slots)]  # a heap of (fence, slot)
 
@@ -106,11 +107,25 @@ class Ledger:
         self.vacate(sequence.slot)
         sequence.slot = None
 
+    def jump(self, slot: int, token_ids: Ints) -> None:
+        """Tokens are confirmed that no step sampled: what rows in flight sample in their place
+        does not count, and the device knows it already."""
+        start = int(self.confirmed[slot])
+        end = start + len(token_ids)
+        self.tokens[slot, start:end] = token_ids
+        self.confirmed[slot] = end
+        self.changes += 1
+        first = max(start, int(self.scheduled[slot]) + 1)
+        if first < end:
+            self.untold.setdefault(slot, first)
+
     def place(self, slot: int, cached_tokens: int, num_blocks: int) -> None:
         """The slot's sequence goes on from `cached_tokens`, with `num_blocks` blocks.
 
-        What it held before is written, since nothing in flight mentions it any more.
+        What it held before is written, since nothing in flight mentions it any more; and its row
+        state tells the device every token.
         """
+        self.untold.pop(slot, None)
         self.written[slot] = self.scheduled[slot]
         self.scheduled[slot] = cached_tokens
         self.covered[slot] = num_blocks * self.block_size
@@ -142,6 +157,7 @@ class Ledger:
         self.sequences[slot] = None
         self._more_stop_ids.pop(slot, None)
         self.structured.discard(slot)
+        self.untold.pop(slot, None)
         heapq.heappush(self._free, (int(self.last_step[slot]), slot))
 
     def _start_over(self, slot: int) -> None:
@@ -220,7 +236,8 @@ class Ledger:
         mentioned = np.zeros(self.num_slots, dtype=np.int64)
         for plan in in_flight:
             current = plan.epochs == self.epoch[plan.slots]
-            samples = plan.samples.astype(np.int32)
+            is_awaited = plan.starts + plan.lengths >= self.confirmed[plan.slots]  # or was jumped
+            samples = (plan.samples & is_awaited).astype(np.int32)
             if plan.drafts is not None:
                 samples += plan.drafts.per_row(len(samples))
             np.add.at(sampling, plan.slots[current], samples[current])

@@ -20,7 +20,9 @@ from ...messages import (
 )
 from .draft import StepDraft
 from .grammar import Grammars
+from .jumps import Jumps
 from .ledger import Ledger
+from .report import Report
 from .sequence import Sequence
 from .steps import StepsInFlight
 
@@ -29,11 +31,18 @@ class StructuredRows:
     """Knows which rows are held in posted steps, and what their sequences may say."""
 
     def __init__(
-        self, ledger: Ledger, steps: StepsInFlight, grammars: Grammars | None, *, may_hold: bool
+        self,
+        ledger: Ledger,
+        steps: StepsInFlight,
+        grammars: Grammars | None,
+        report: Report,
+        *,
+        may_hold: bool,
     ) -> None:
         self._ledger = ledger
         self._steps = steps
         self._grammars = grammars
+        self._jumps = Jumps(ledger, report)
         self._may_hold = may_hold  # whether the device samples held rows later
         self._held: dict[int, list[int]] = {}  # by step, its rows that have no mask yet
 
@@ -51,6 +60,8 @@ class StructuredRows:
         assert sequence.grammar is not None
         if not sequence.grammar.accept(token_id):
             return f"token {token_id} is not what the grammar allows"
+        if not sequence.grammar.is_over:
+            self._jumps.take(sequence)
         return None if sequence.grammar.is_over else self._note_mask(sequence)
 
     @staticmethod
@@ -70,12 +81,14 @@ class StructuredRows:
         rows = draft.rows()
         if rows is None:
             return
+        if self._ledger.untold:
+            self._jumps.tell(draft)
         samples = self._is_structured(rows.slots) & (rows.ends >= rows.confirmed)
         if not np.count_nonzero(samples):
             return
         is_known = rows.ends == rows.confirmed
         known, held = (samples & is_known).nonzero()[0], (samples & ~is_known).nonzero()[0]
-        words = self._words(rows.slots[known])
+        words = self._words(rows.slots[known], rows.ends[known])
         draft.masks = RowMasks(frozen_longs(known), words, frozen_longs(held))
         if len(held):
             self._held[draft.step] = held.tolist()
@@ -84,13 +97,22 @@ class StructuredRows:
         structured = self._ledger.structured
         return np.fromiter((slot in structured for slot in slots.tolist()), np.bool_, len(slots))
 
-    def _words(self, slots: Longs) -> Ints:
-        """The masks of these slots, flat."""
-        masks = [sequence.mask for slot in slots.tolist() if (sequence := self._at(slot))]
+    def _words(self, slots: Longs, ends: Ints) -> Ints:
+        """The masks of these slots for the tokens at `ends`, flat."""
+        columns = zip(slots.tolist(), ends.tolist(), strict=True)
+        masks = [self._mask(slot, end) for slot, end in columns]
         return frozen_ints(np.concatenate(masks)) if masks else frozen_ints(())
 
-    def _at(self, slot: int) -> Sequence | None:
-        return self._ledger.sequences[slot]
+    def _mask(self, slot: int, end: int) -> Ints:
+        """What the grammar allows next; where it has jumped further, what it said there."""
+        sequence, ledger = self._ledger.sequences[slot], self._ledger
+        assert sequence is not None
+        if end == ledger.confirmed[slot]:
+            return sequence.mask
+        token_id = int(ledger.tokens[slot, end])
+        mask = np.zeros_like(sequence.mask)
+        mask[token_id // 32] = np.int32(np.uint32(1 << token_id % 32).view(np.int32))
+        return mask
 
     # Held rows
 
@@ -108,19 +130,15 @@ class StructuredRows:
             plan, ledger = plans[step], self._ledger
             slots = plan.slots[rows]
             is_void = plan.epochs[rows] < ledger.valid_from[slots]
-            is_known = ~is_void & self._is_known(slots, (plan.starts + plan.lengths)[rows])
+            ends = (plan.starts + plan.lengths)[rows]
+            is_known = ~is_void & (ledger.confirmed[slots] >= ends)
             if not np.count_nonzero(is_void | is_known):
                 continue
-            words = self._words(slots[is_known])
+            words = self._words(slots[is_known], ends[is_known])
             void = frozen_longs(rows[is_void]) if np.count_nonzero(is_void) else NO_LONGS
             due.append(SampleRows(step, frozen_longs(rows[is_known]), words, void))
             self._keep(step, rows[~(is_void | is_known)].tolist())
         return due
-
-    def _is_known(self, slots: Longs, ends: Ints) -> Bools:
-        """Whether the token before the one that is sampled at `ends` is confirmed."""
-        is_known: Bools = self._ledger.confirmed[slots] == ends
-        return is_known
 
     def _keep(self, step: int, rows: list[int]) -> None:
         if rows:
