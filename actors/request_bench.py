@@ -13,6 +13,7 @@ from ..messages import SamplingParams
 from .backend import Backend
 from .config import EngineConfig
 from .engine import Engine
+from .grammars import StructuredGrammars
 from .intake import Intake
 from .request_options import RequestOptions
 from .streams import OutputStreams
@@ -113,14 +114,18 @@ def _intake(facts: DeviceFacts) -> Intake:
     async def inline(function: Callable[[], T]) -> T:
         return function()
 
+    tokenizer = ToyTokenizer(VOCABULARY)
     return Intake(
         facts,
-        ToyTokenizer(VOCABULARY),
+        tokenizer,
         OutputStreams(),
         max_live=2**31,
         max_logprobs=20,
         offload=inline,
         clock=time.monotonic_ns,
+        grammars=StructuredGrammars(
+            tokenizer, vocab_size=VOCABULARY, eos_token_ids=facts.eos_token_ids, offload=inline
+        ),
         scheduler=_nowhere,
         detokenizer=_nowhere,
     )

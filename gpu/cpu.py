@@ -67,9 +67,7 @@ class CpuDevice:
         self._is_closing = threading.Event()
         self._masks = AwaitedMasks()
         opened: Future[DeviceFacts] = Future()
-        worker = _Worker(
-            load, opened, self._queue, post, self._is_closing, reload, self._masks
-        )
+        worker = _Worker(load, opened, self._queue, post, self._is_closing, reload, self._masks)
         self._thread = threading.Thread(target=worker.run, name="stepahead-cpu", daemon=True)
         self._thread.start()
         try:

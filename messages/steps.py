@@ -90,9 +90,9 @@ class StepPlan:
     Row columns are parallel and in planning order. A row computes positions
     [start, start + length) of its slot; the token at a position the host does not know yet is the
     one the device sampled there itself. A row that samples writes its token at `start + length`.
-    The device makes the `copies`, applies `new_rows`, `block_*` and `told`, and in each layer writes
-    every row's KV before any row attends (a row may read blocks that an earlier row of the same
-    step writes). A plan may consist of copies alone.
+    The device makes the `copies`, applies `new_rows`, `block_*` and `told`, and in each layer
+    writes every row's KV before any row attends (a row may read blocks that an earlier row of the
+    same step writes). A plan may consist of copies alone.
 
     A row with drafts takes them for the tokens that follow its start, and its length includes
     them. It samples behind its last known token and behind every draft that is what it sampled.

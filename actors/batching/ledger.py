@@ -55,7 +55,9 @@ class Ledger:
         self._stop_ids = np.full((1, num_slots), -1, dtype=np.int32)  # a row per further stop id
         self._more_stop_ids: dict[int, frozenset[int]] = {}  # by slot, where there are very many
         self.structured: set[int] = set()  # slots whose sequence has a grammar
-        self.untold: dict[int, int] = {}  # by slot, from where on the device knows no confirmed token
+        self.untold: dict[
+            int, int
+        ] = {}  # by slot, from where on the device knows no confirmed token
         self.sequences: list[Sequence | None] = [None] * num_slots
         self._free = [(0, slot) for slot in range(num_slots)]  # a heap of (fence, slot)
 

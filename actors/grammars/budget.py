@@ -6,6 +6,7 @@ where a completion still fits. When nothing but the known completion fits, it al
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,8 +15,8 @@ from .backend import Matcher
 from .completion import QUICK, Completer, Completion, leads_to_end, packed, unpacked
 
 NEAR = 32  # spare tokens beside a completion from which on each allowed token is looked at
-MAX_TRIED = 48  # tokens tried one by one
-MAX_SEARCHED = 4  # of them those behind which a completion of their own is looked for
+MAX_TRIED = 32  # tokens tried one by one
+MAX_SEARCHED = 2  # of them those behind which a completion of their own is looked for
 NUM_SAMPLED = 16  # tokens that stand for all those that are plain text
 
 
@@ -31,18 +32,21 @@ class BudgetedGrammar:
         shortest: Completion | None,
         eos_token_ids: Ints,
         may_jump: bool,
+        near: int = NEAR,
     ) -> None:
-        """`shortest` is what is known of the beginning; no EOS, no end by one."""
+        """`shortest` is what is known of the beginning; no EOS, no end by one. What one token may
+        commit the text to should not be more than `near`."""
         self._matcher = matcher
         self._completer = completer
         self._left = max_tokens
         fits = shortest is not None and len(shortest) <= max_tokens
         self._known = shortest if fits else None
-        self._watched = NEAR if shortest is None else 2 * len(shortest) + 2 * NEAR
+        self._near = near
+        self._watched = near if shortest is None else 2 * len(shortest) + 4 * near
         self._next_search = max_tokens  # tokens left when it is worth to look again
         self._eos_ids = eos_token_ids
         self._may_jump = may_jump
-        self._guarded: tuple[bytes, Completion, Bools] | None = None  # what was found out last
+        self._guarded: _Guarded | None = None  # what was found out last
         self.is_steered = False
 
     # What the Batcher asks
@@ -62,7 +66,7 @@ class BudgetedGrammar:
 
     def mask(self) -> Ints:
         words = self._matcher.mask()
-        if self._known is not None and self._left - len(self._known) <= NEAR:
+        if self._known is not None and self._left - len(self._known) <= self._near:
             words = self._within_reach(words, self._known)
         if len(self._eos_ids) and self._matcher.may_end:
             np.bitwise_or.at(words, self._eos_ids // 32, np.int32(1) << self._eos_ids % 32)
@@ -75,8 +79,8 @@ class BudgetedGrammar:
         if self._is_last_way:
             assert self._known is not None
             return self._known
-        forced = self._matcher.forced()
-        return forced if forced and self._may_take(tuple(forced)) else ()
+        forced = tuple(self._matcher.forced())
+        return forced if forced and self._takes(forced) else ()
 
     @property
     def is_over(self) -> bool:
@@ -99,20 +103,24 @@ class BudgetedGrammar:
         elif self._left > self._next_search and before is None:
             self._known = None
         else:
-            self._known = self._completer.find(self._matcher, self._left, QUICK)
+            self._known = self._completer.find(self._matcher, self._left, QUICK, before or ())
             self._next_search = self._left - self._left // 4 - 1
 
-    def _may_take(self, token_ids: Completion) -> bool:
-        """Whether the text can still be brought to an end behind these tokens."""
-        if self._known is None or self._left - len(self._known) > NEAR:
-            return True
-        if self._known[: len(token_ids)] == token_ids:
+    def _takes(self, forced: Completion) -> bool:
+        """Whether the text can still be brought to an end behind these tokens; then that is known
+        from now on, also half way through them."""
+        known = self._known
+        if known is None or known[: len(forced)] == forced:
             return True
         matcher = self._matcher.copy()
-        left = self._left - len(token_ids)
-        if left < 0 or not all(map(matcher.accept, token_ids)):
+        if not all(map(matcher.accept, forced)):
             return False
-        return matcher.may_end or self._completer.find(matcher, left, QUICK) is not None
+        left = self._left - len(forced)
+        after = self._completer.find(matcher, left, QUICK, known) if left > 0 else None
+        if after is None:
+            return self._left - len(known) > self._near
+        self._known = (*forced, *after)
+        return True
 
     # Masks
 
@@ -128,31 +136,46 @@ class BudgetedGrammar:
             safe[known[0]] = True
             return packed(safe, len(words))
         last = self._guarded
-        if last is None or last[0] != words.tobytes() or last[1] != known:
+        key = words.tobytes()
+        if last is None or (last.words, last.known) != (key, known) or last.most >= self._left:
             allowed = unpacked(words, self._completer.size)
-            last = self._guarded = (words.tobytes(), known, self._safe(allowed, known))
-        return packed(last[2], len(words))
+            last = self._guarded = _Guarded(key, known, *self._safe(allowed, known))
+        return packed(last.safe, len(words))
 
-    def _safe(self, allowed: Bools, known: Completion) -> Bools:
-        """All are tried where they are few; else a sample of plain text speaks for all of it."""
-        safe = np.zeros(self._completer.size, dtype=np.bool_)
+    def _safe(self, allowed: Bools, known: Completion) -> tuple[int, Bools]:
+        """All are tried where they are few; else a sample of plain text speaks for all of it.
+        With them, how many tokens may have to follow."""
+        completer, most = self._completer, max(len(known), 1) - 1
+        safe = np.zeros(completer.size, dtype=np.bool_)
         safe[list(known[:1])] = True
         if np.count_nonzero(allowed) > MAX_TRIED:
-            plain = self._completer.by_length(allowed & self._completer.is_plain)
+            plain = completer.by_length(allowed & completer.is_plain)
             places = np.linspace(0, len(plain) - 1, NUM_SAMPLED).astype(np.int64)
             sample = plain[places].tolist() if len(plain) else []
-            kept = [token_id for token_id in sample if self._is_safe(token_id, known, 0)]
+            kept = [token_id for token_id in sample if self._after(token_id, known, 0) is not None]
             safe[plain if len(kept) == len(sample) else kept] = True
-            allowed = allowed & ~self._completer.is_plain
+            most = len(known) if kept else most
+            allowed = allowed & ~completer.is_plain
         searched = 0
-        for token_id in self._completer.by_length(allowed)[:MAX_TRIED].tolist():
-            if self._is_safe(token_id, known, 0):
-                safe[token_id] = True
-            elif searched < MAX_SEARCHED:
+        for token_id in completer.by_length(allowed)[:MAX_TRIED].tolist():
+            after = self._after(token_id, known, 0)
+            if after is None and searched < MAX_SEARCHED:
                 searched += 1
-                safe[token_id] = self._is_safe(token_id, known, QUICK)
-        return safe
+                after = self._after(token_id, known, QUICK // 2)
+            if after is not None:
+                safe[token_id] = True
+                most = max(most, len(after))
+        return most, safe
 
-    def _is_safe(self, token_id: int, known: Completion, nodes: int) -> bool:
-        after = self._completer.after(self._matcher, token_id, known, self._left - 1, nodes)
-        return after is not None
+    def _after(self, token_id: int, known: Completion, nodes: int) -> Completion | None:
+        return self._completer.after(self._matcher, token_id, known, self._left - 1, nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Guarded:
+    """Which tokens of a mask were found to be safe, beside a completion."""
+
+    words: bytes
+    known: Completion
+    most: int  # tokens that may have to follow one of them
+    safe: Bools

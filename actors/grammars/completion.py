@@ -44,14 +44,19 @@ class Completer:
         self._lengths = np.array([len(piece) for piece in pieces], dtype=np.int32)
         self._kinds = np.array([_kind_of(piece) for piece in pieces], dtype=np.int32)
 
-    def find(self, matcher: Matcher, most: int, nodes: int) -> Completion | None:
+    def find(
+        self, matcher: Matcher, most: int, nodes: int, before: Completion = ()
+    ) -> Completion | None:
         """A completion of at most `most` tokens, or None where none was found.
 
-        Depth first, the most promising token at each place.
+        Depth first, the most promising token at each place, until the end of the completion that
+        was known `before` can follow.
         """
         path: list[int] = []
         budget = _Nodes(nodes)
-        places = [(0, iter([(matcher.copy(), ())]))]  # (tokens before, what may follow there)
+        places: list[tuple[int, Iterator[_Step]]] = [
+            (0, iter([(matcher.copy(), ())]))
+        ]  # (tokens before, what may follow there)
         while places and budget.take():
             count, following = places[-1]
             del path[count:]
@@ -65,7 +70,12 @@ class Completer:
                 continue
             if here.may_end:
                 return tuple(path)
-            places.append((len(path), self._steps(here, path[-1:], budget)))
+            allowed = self.allowed(here)
+            room = most - len(path)
+            tail = _tail(here, allowed, before[-room:]) if room else ()
+            if tail:
+                return (*path, *tail)
+            places.append((len(path), self._steps(here, allowed, path[-1:], budget)))
         return None
 
     def after(
@@ -81,17 +91,17 @@ class Completer:
             return ()
         if len(before) <= most and leads_to_end(matcher, before):
             return before
-        return self.find(matcher, most, nodes) if nodes else None
+        return self.find(matcher, most, nodes, before) if nodes else None
 
     def _steps(
-        self, matcher: Matcher, said: list[int], budget: "_Nodes"
+        self, matcher: Matcher, allowed: Bools, said: list[int], budget: "_Nodes"
     ) -> "Iterator[_Step]":
         """What may follow, the most promising first."""
         forced = matcher.forced()
         if forced:
             yield _then(matcher, forced)
             return
-        candidates = self._candidates(self.allowed(matcher), said)
+        candidates = self._candidates(allowed, said)
         for token_id in candidates:
             yield _then(matcher, [token_id])
         if not candidates:
@@ -152,6 +162,14 @@ class Completer:
     def allowed(self, matcher: Matcher) -> Bools:
         """Which tokens may follow.  # [size]"""
         return unpacked(matcher.mask(), self.size)
+
+
+def _tail(matcher: Matcher, allowed: Bools, before: Completion) -> Completion:
+    """The shortest end of a completion that completes this text, too; nothing, if none does."""
+    for place in range(len(before) - 1, -1, -1):
+        if allowed[before[place]] and leads_to_end(matcher, before[place:]):
+            return before[place:]
+    return ()
 
 
 def leads_to_end(matcher: Matcher, token_ids: Completion) -> bool:

@@ -14,24 +14,24 @@ from .vocabulary import TokenBytes
 WHITE_SPACE = r" |\n[ \t]{0,16}"
 """Between two parts of JSON; without a bound a model may fill its answer with nothing else."""
 
-_JSON = {"whitespace_flexible": True, "whitespace_pattern": WHITE_SPACE}
+_JSON: Any = {"whitespace_flexible": True, "whitespace_pattern": WHITE_SPACE}
 _ANY_OBJECT = '{"type": "object"}'
 
 
 class LlguidanceMatcher:
     """A matcher of llguidance."""
 
-    def __init__(self, matcher: Any, eos_token_ids: Ints) -> None:
+    def __init__(self, matcher: Any, text: Ints) -> None:
         self._matcher = matcher
-        self._eos_ids = eos_token_ids
+        self._text = text  # a mask of all but the ends of sequence
 
     def mask(self) -> Ints:
-        words = np.frombuffer(self._matcher.compute_bitmask(), dtype="<i4").astype(np.int32)
-        np.bitwise_and.at(words, self._eos_ids // 32, ~(np.int32(1) << self._eos_ids % 32))
-        return words
+        words = np.frombuffer(self._matcher.compute_bitmask(), dtype="<i4")
+        text: Ints = words[: len(self._text)] & self._text
+        return text
 
     def accept(self, token_id: int) -> bool:
-        return self._matcher.try_consume_tokens([token_id]) == 1
+        return int(self._matcher.try_consume_tokens([token_id])) == 1
 
     def forced(self) -> list[int]:
         token_ids: list[int] = self._matcher.compute_ff_tokens()
@@ -46,7 +46,7 @@ class LlguidanceMatcher:
         return bool(self._matcher.is_stopped())
 
     def copy(self) -> Self:
-        return type(self)(self._matcher.deep_copy(), self._eos_ids)
+        return type(self)(self._matcher.deep_copy(), self._text)
 
 
 class LlguidanceBackend:
@@ -61,7 +61,9 @@ class LlguidanceBackend:
             self._tokenizer = llguidance.LLTokenizer(tokens, n_vocab=vocab_size, eos_token=eos)
         else:
             self._tokenizer = llguidance.LLTokenizer(_wrapped(tokens, eos), eos_token=eos)
-        self._eos_ids = seal(np.array(eos, dtype=np.int32))
+        bits = np.ones(-(-self._tokenizer.vocab_size // 32) * 32, dtype=np.bool_)
+        bits[eos] = False
+        self._text = seal(np.packbits(bits, bitorder="little").view("<i4").astype(np.int32))
 
     def pieces(self) -> list[bytes]:
         """The bytes of each token; none for special tokens."""
@@ -78,7 +80,7 @@ class LlguidanceBackend:
             raise _refused(structure, str(error)) from error
         if matcher.is_error():
             raise _refused(structure, matcher.get_error())
-        return LlguidanceMatcher(matcher, self._eos_ids)
+        return LlguidanceMatcher(matcher, self._text)
 
 
 def _grammar(structure: StructuredOutput) -> str:

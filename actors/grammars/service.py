@@ -19,7 +19,7 @@ from ..batching import Grammars
 from ..offload import Offload
 from ..text.tokenizer import Tokenizer
 from .backend import Matcher
-from .budget import BudgetedGrammar
+from .budget import NEAR, BudgetedGrammar
 from .completion import THOROUGH, Completion
 from .tools import MakeBackend, Tools, make_llguidance, make_tools
 
@@ -28,12 +28,19 @@ MAX_COMPILING = 2  # at once: what is overdue still holds a processor
 MAX_KEPT = 256  # compiled structures
 MAX_COMPLETION = 4_096  # tokens; what cannot be completed in so many is not steered
 
-_COUNTING = SamplingParams()  # what a request may ask for without a look at each of its tokens
-_PLAIN = frozenset(
-    ("frequency_penalty", "presence_penalty", "repetition_penalty", "no_repeat_ngram_size")
-    + ("bad_words", "allowed_token_ids", "logit_bias", "logprobs", "logprob_token_ids")
-    + ("logits_processors",)
-)
+_DEFAULTS = SamplingParams()
+_LOOKS_AT_EACH = [
+    "frequency_penalty",
+    "presence_penalty",
+    "repetition_penalty",
+    "no_repeat_ngram_size",
+    "bad_words",
+    "allowed_token_ids",
+    "logit_bias",
+    "logprobs",
+    "logprob_token_ids",
+    "logits_processors",
+]
 
 
 class GrammarService(Grammars, Protocol):
@@ -97,6 +104,7 @@ class StructuredGrammars:
             shortest=compiled.shortest,
             eos_token_ids=NO_INTS if request.params.ignore_eos else self._eos_ids,
             may_jump=may_jump(request.params),
+            near=_near(request.grammar),
         )
 
     def close(self) -> None:
@@ -151,8 +159,13 @@ class StructuredGrammars:
                 self._kept.popitem(last=False)
 
 
+def _near(key: str) -> int:
+    """A guess of what one token of a structure may commit a text to: a part of all of it."""
+    return max(NEAR, min(len(key) // 8, 3 * NEAR))
+
+
 def may_jump(params: SamplingParams) -> bool:
     """Whether tokens may be taken as said that no step sampled: nothing counts or tells them."""
     return all(
-        getattr(params, name, None) == getattr(_COUNTING, name, None) for name in _PLAIN
+        getattr(params, name, None) == getattr(_DEFAULTS, name, None) for name in _LOOKS_AT_EACH
     )
