@@ -173,6 +173,7 @@ class Intake:
             deadline_ns=_after(stream.opened_ns, options.deadline),
             queue_deadline_ns=_after(stream.opened_ns, options.queue_timeout),
             cache_salt=salt,
+            grammar=None if structure is None else structure.key,
             chat=chat,
             bad_words=bad_words,
         )
