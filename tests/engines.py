@@ -7,6 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 from stepahead import Engine, EngineConfig
 from stepahead.actors.backend import Backend
 from stepahead.actors.batching import Drafter
+from stepahead.actors.grammars import GrammarService
 from stepahead.actors.offload import Offload
 from stepahead.actors.text.toy import ToyTokenizer
 from stepahead.actors.virtual_time import run_virtual
@@ -95,13 +96,13 @@ def make_engine(
     device: Device | None = None,
     offload: Offload = inline,
     drafter: Drafter | None = None,
+    grammars: GrammarService | None = None,
     **options: object,
 ) -> Engine:
     """An engine on the simulated device; call it inside a running loop."""
     config = make_config(**options)
-    backend = Backend(
-        device or make_device(config, oracle=oracle), ToyTokenizer(), SamplingParams(), drafter
-    )
+    device = device or make_device(config, oracle=oracle)
+    backend = Backend(device, ToyTokenizer(), SamplingParams(), drafter, grammars)
     return Engine(config, backend=backend, offload=offload, clock=virtual_clock())
 
 

@@ -11,10 +11,17 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from stepahead.gpu.cpu import CpuDevice, open_cpu_device
-from stepahead.gpu.device import DeviceFacts, HoldsSampling
+from stepahead.gpu.device import DeviceFacts
 from stepahead.gpu.options import DeviceOptions
-from stepahead.messages import ConfigError, RowMasks, StepDone, StepFailed, StepPlan
-from stepahead.messages.arrays import NO_INTS, frozen_ints, frozen_longs
+from stepahead.messages import (
+    ConfigError,
+    RowMasks,
+    SampleRows,
+    StepDone,
+    StepFailed,
+    StepPlan,
+)
+from stepahead.messages.arrays import NO_INTS, NO_LONGS, frozen_ints, frozen_longs
 
 from .device_driver import Driver, call_at_once, generate, generate_drafted, make_plan, make_row
 from .tiny_models import make_folder
@@ -152,16 +159,31 @@ def test_a_mask_allows_its_tokens_only_and_leaves_other_rows_alone(device: CpuDe
     assert int(done.token_ids[1]) in allowed
 
 
-def test_a_held_row_is_refused_since_masks_cannot_come_later(device: CpuDevice) -> None:
+def test_a_held_row_is_sampled_when_its_mask_comes(device: CpuDevice) -> None:
     driver = Driver(device)
-    plan = make_plan(1, [(0, 0, 3, True)], [make_row(0, [1, 2, 3], [0])])
+    plan = masked(make_plan(1, [(0, 0, 3, True)], [make_row(0, [1, 2, 3], [0])]), {7}, held=[0])
+    assert plan.masks is not None
 
-    device.launch(masked(plan, {1}, held=[0]), driver.results.put)
-    result = driver.results.get(timeout=RESULT_S)
+    device.launch(plan, driver.results.put)
+    device.launch(make_plan(2, [(0, 3, 1, True)]), driver.results.put)
+    assert driver.results.empty()
+    device.sample(SampleRows(1, frozen_longs([0]), plan.masks.words, NO_LONGS))
+    results = [driver.results.get(timeout=RESULT_S) for _ in range(2)]
 
-    assert isinstance(result, StepFailed)
-    assert "cannot hold rows back" in result.error
-    assert not isinstance(device, HoldsSampling)
+    assert [result.step for result in results] == [1, 2]
+    assert isinstance(results[0], StepDone)
+    assert results[0].token_ids.tolist() == [7]
+
+
+def test_a_device_that_closes_waits_for_no_masks(folder: Path) -> None:
+    device = open_device(folder)
+    driver = Driver(device)
+    plan = masked(make_plan(1, [(0, 0, 3, True)], [make_row(0, [1, 2, 3], [0])]), {7}, held=[0])
+
+    device.launch(plan, driver.results.put)
+    device.close()
+
+    assert isinstance(driver.results.get(timeout=RESULT_S), StepFailed)
 
 
 def test_results_come_in_launch_order(device: CpuDevice) -> None:

@@ -46,6 +46,7 @@ class BudgetedGrammar:
         self._next_search = max_tokens  # tokens left when it is worth to look again
         self._eos_ids = eos_token_ids
         self._may_jump = may_jump
+        self._words: Ints | None = None  # what may follow, once it is computed
         self._guarded: _Guarded | None = None  # what was found out last
         self.is_steered = False
 
@@ -55,6 +56,7 @@ class BudgetedGrammar:
         if not self._matcher.accept(token_id):
             return False
         self._left -= 1
+        self._words = None
         known = self._known
         if known is not None and known[:1] == (token_id,):
             self._known = known[1:]
@@ -65,9 +67,7 @@ class BudgetedGrammar:
         return True
 
     def mask(self) -> Ints:
-        words = self._matcher.mask()
-        if self._known is not None and self._left - len(self._known) <= self._near:
-            words = self._within_reach(words, self._known)
+        words = self._text.copy()
         if len(self._eos_ids) and self._matcher.may_end:
             np.bitwise_or.at(words, self._eos_ids // 32, np.int32(1) << self._eos_ids % 32)
         return seal(words)
@@ -84,22 +84,31 @@ class BudgetedGrammar:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing may follow, or nothing more fits and the text is whole."""
+        """Whether nothing may follow, or the text is whole and nothing more fits."""
         if self._matcher.must_end:
             return True
-        if self._left > 0 or not self._matcher.may_end:
+        if self._known != () or not self._matcher.may_end or self._text.any():
             return False
         self.is_steered = True
         return True
+
+    @property
+    def _text(self) -> Ints:
+        """The mask of what may follow, but for an end of sequence."""
+        if self._words is None:
+            self._words = self._matcher.mask()
+            if self._known is not None and self._left - len(self._known) <= self._near:
+                self._words = self._within_reach(self._words, self._known)
+        return self._words
 
     # Completions
 
     def _know_again(self, before: Completion | None) -> None:
         """Keep what is known, if it still leads to an end, or look for another completion."""
-        if before is not None and leads_to_end(self._matcher, before):
-            self._known = before
-        elif self._matcher.may_end:
+        if self._matcher.may_end:
             self._known = ()
+        elif before is not None and leads_to_end(self._matcher, before):
+            self._known = before
         elif self._left > self._next_search and before is None:
             self._known = None
         else:

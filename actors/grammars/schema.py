@@ -30,8 +30,8 @@ def check_schema(schema: Any) -> None:
 
 
 def _check_type(path: str, part: Mapping[str, Any]) -> None:
-    given = part.get("type", ())
-    for kind in (given,) if isinstance(given, str) else given:
+    given = part.get("type", [])
+    for kind in given if isinstance(given, list) else [given]:
         if kind not in _TYPES:
             raise _wrong(f"{path}/type", kind, f"one of {', '.join(_TYPES)}")
 

@@ -145,7 +145,14 @@ class StructuredGrammars:
         """On any thread."""
         if self._tools is None:
             self._tools = self._make_tools()
-        matcher = self._tools.backend.compile(structure)
+        try:
+            matcher = self._tools.backend.compile(structure)
+        except RequestRejected:
+            raise
+        except BaseException as error:  # a library that panics in Rust raises no Exception
+            raise RequestRejected(
+                f"structured_output has a {structure.kind} that cannot be compiled: {error}"
+            ) from error
         if not matcher.may_end and not matcher.mask().any():
             raise RequestRejected(f"structured_output has a {structure.kind} that allows no text")
         shortest = self._tools.completer.find(matcher, MAX_COMPLETION, THOROUGH)
