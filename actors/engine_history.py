@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from ..gpu.device import DeviceFacts
 from ..messages import ConfigError
-from .prompt_texts import Offload
+from .offload import Offload
 from .recording.recorder import Recorder
 from .stats import EngineStats
 from .wiring import Wiring

@@ -58,10 +58,12 @@ from stepahead.messages import (
     StepFailed,
     StepPlan,
     StopMatched,
+    StructuredOutput,
     TextDelta,
     Timings,
     TokenLogprob,
     TokensReady,
+    ToldTokens,
     ToolCallDelta,
     UnpinPrefix,
     UnpublishBlocks,
@@ -78,6 +80,7 @@ INTS = frozen_ints([1, 2, 3])
 LONGS = frozen_longs([1, 2, 2**40])
 BOOLS = np.array([True, False, True])
 seal(BOOLS)
+STRUCTURE = StructuredOutput.json_schema({"type": "integer"})
 PARAMS = SamplingParams(
     max_tokens=3,
     temperature=0,
@@ -87,6 +90,7 @@ PARAMS = SamplingParams(
     seed=1,
     logit_bias={3: 1.5, 2: float("-inf")},
     allowed_token_ids=(1, 2),
+    structured_output=STRUCTURE,
 )
 ADJUSTMENTS = Adjustments(frequency_penalty=1.5, logit_bias=PARAMS.logit_bias, bad_words=((1, 2),))
 ROW = RowState(
@@ -129,6 +133,7 @@ SAMPLES: list[Message] = [
         10**18,
         None,
         b"salt",
+        grammar=STRUCTURE.key,
         chat=ChatFormat("think", "hermes", "<think>"),
         bad_words=((3,),),
     ),
@@ -142,7 +147,10 @@ SAMPLES: list[Message] = [
         INTS,
         (Admitted(1, 16, 5), Admitted(2, 0, 5, PrefixAccount(PrefixEnd.NEW, 7))),
         (Preempted(1),),
-        (Ended(1, FinishReason.STOP, 2), Ended(2, FinishReason.ERROR, error="not a number")),
+        (
+            Ended(1, FinishReason.STOP, 2, is_steered=True),
+            Ended(2, FinishReason.ERROR, error="not a number"),
+        ),
         TOLD,
     ),
     StepPlan(
@@ -159,6 +167,7 @@ SAMPLES: list[Message] = [
         Drafts(LONGS, INTS, INTS),
         COPIES,
         RowMasks(LONGS, INTS, LONGS),
+        ToldTokens(LONGS, INTS, INTS, INTS),
     ),
     StepDone(1, INTS, (RowFailed(0, "not a number"),), INTS, TOLD),
     StepFailed(1, "out of memory"),

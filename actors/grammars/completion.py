@@ -82,6 +82,8 @@ class Completer:
         self, matcher: Matcher, token_id: int, before: Completion, most: int, nodes: int
     ) -> Completion | None:
         """A completion once a token was said, preferably the one that was known `before` it."""
+        if most < 0:
+            return None
         if before[:1] == (token_id,):
             return before[1:] if len(before) - 1 <= most else None
         matcher = matcher.copy()
