@@ -9,6 +9,7 @@ from copy import copy
 
 import numpy as np
 
+from stepahead.actors.grammars.service import may_jump
 from stepahead.gpu.oracle import Oracle
 from stepahead.messages import FinishReason, Generate, Ints, frozen_ints
 
@@ -19,7 +20,8 @@ WORDS = 16  # masks of 512 tokens
 class ScriptedGrammar:
     """What it allows depends on every token before."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, jumps: bool = True) -> None:
+        self._jumps = jumps
         kind, number = text.split()
         self._kind, self._number = kind, int(number)
         self._count = self._state = 0
@@ -47,7 +49,7 @@ class ScriptedGrammar:
     def forced(self) -> list[int]:
         token_ids: list[int] = []
         ahead = copy(self)
-        if self._kind != "jump":
+        if self._kind != "jump" or not self._jumps:
             return token_ids
         while len(allowed := ahead.allowed()) == 1:
             token_ids += allowed
@@ -66,7 +68,7 @@ class ScriptedGrammars:
 
     def open(self, request: Generate) -> ScriptedGrammar:
         assert request.grammar is not None
-        return ScriptedGrammar(request.grammar)
+        return ScriptedGrammar(request.grammar, jumps=may_jump(request.params))
 
 
 def structured_answer(
