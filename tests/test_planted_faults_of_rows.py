@@ -8,6 +8,7 @@ import pytest
 import stepahead.actors.batching.batcher as batcher_module
 from stepahead.actors.batching import speculation
 from stepahead.actors.batching.draft import StepDraft
+from stepahead.actors.batching.jumps import Jumps
 from stepahead.actors.batching.ledger import Ledger
 from stepahead.actors.batching.sequence import Sequence
 from stepahead.actors.batching.speculation import Speculation
@@ -116,6 +117,23 @@ def masks_are_of_the_wrong_position(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         StructuredRows, "_is_known", lambda self, slots, ends: np.ones(len(slots), np.bool_)
     )
+
+
+@fault_of_masks
+def the_device_is_not_told_what_was_jumped_over(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Jumps, "tell", lambda self, draft: self._ledger.untold.clear())
+
+
+@fault_of_masks
+def what_is_sampled_where_a_grammar_jumped_counts(patch: pytest.MonkeyPatch) -> None:
+    jump = Ledger.jump
+
+    def quiet(self: Ledger, slot: int, token_ids: Ints) -> None:
+        changes = self.changes
+        jump(self, slot, token_ids)
+        self.changes = changes
+
+    patch.setattr(Ledger, "jump", quiet)
 
 
 @fault_of_masks

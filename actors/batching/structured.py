@@ -131,7 +131,7 @@ class StructuredRows:
             slots = plan.slots[rows]
             is_void = plan.epochs[rows] < ledger.valid_from[slots]
             ends = (plan.starts + plan.lengths)[rows]
-            is_known = ~is_void & (ledger.confirmed[slots] >= ends)
+            is_known = ~is_void & self._is_known(slots, ends)
             if not np.count_nonzero(is_void | is_known):
                 continue
             words = self._words(slots[is_known], ends[is_known])
@@ -139,6 +139,11 @@ class StructuredRows:
             due.append(SampleRows(step, frozen_longs(rows[is_known]), words, void))
             self._keep(step, rows[~(is_void | is_known)].tolist())
         return due
+
+    def _is_known(self, slots: Longs, ends: Ints) -> Bools:
+        """Whether the token before the one that is sampled at `ends` is confirmed."""
+        is_known: Bools = self._ledger.confirmed[slots] >= ends
+        return is_known
 
     def _keep(self, step: int, rows: list[int]) -> None:
         if rows:
