@@ -14,12 +14,14 @@ from .piped import read_stdin
 from .render import result_fields
 from .runner import run, running_engine
 from .sampling_options import SamplingOptions, sampling_options
+from .structure_options import structure_options
 
 
 @click.command(short_help="Continue a prompt as it stands.")
 @click.argument("prompt")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object: text, ids, timings.")
 @sampling_options
+@structure_options
 @engine_options
 def generate(prompt: str, as_json: bool, sampling: SamplingOptions, engine: EngineOptions) -> None:
     """Continue PROMPT as it stands; `-` reads it from standard input."""

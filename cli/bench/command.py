@@ -20,6 +20,7 @@ What = Literal[
     "prefix",
     "interference",
     "serve-load",
+    "structured",
     "startup",
     "text",
     "control-plane",
@@ -45,6 +46,7 @@ def bench(
     prefix         many requests that begin alike
     interference   how long streams stand still while a long prompt arrives
     serve-load     requests that arrive by chance: percentiles, how many were good
+    structured     rows that follow a structure against free ones, in batches of 16
     startup        from the start of a process to its first answer
     text           CPU time of a token's text, with the model's tokenizer
 
@@ -81,6 +83,10 @@ def bench(
         from .serve_load import measure_serving
 
         run(measure_serving(config, load, options.runs, report))
+    elif what == "structured":
+        from .structured import measure_structured
+
+        run(measure_structured(config, options.runs, report))
     elif options.against is not None:
         from .transformers import compare
 

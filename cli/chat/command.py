@@ -12,6 +12,7 @@ from ..output import is_terminal
 from ..piped import read_stdin, stdin_is_terminal
 from ..runner import run, running_engine
 from ..sampling_options import SamplingOptions, sampling_options
+from ..structure_options import structure_options
 from . import session_files
 from .one_answer import answer_events, answer_text
 from .session import Session
@@ -25,6 +26,7 @@ from .settings import Settings
 @click.option("--plain", is_flag=True, help="Show Markdown and code without colours.")
 @click.option("--json", "as_json", is_flag=True, help="Print what happens as JSON, event by line.")
 @sampling_options
+@structure_options
 @engine_options
 def chat(
     prompt: str | None,
