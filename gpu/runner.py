@@ -98,6 +98,10 @@ def _apply_masks(logits: Tensor, rows: Longs, masks: Mapping[int, Ints]) -> None
     """What a row's mask does not allow becomes impossible.  # [num_samples, vocab]"""
     if not masks:
         return
+    if len(masks) == len(logits) and rows.tolist() == list(masks):
+        is_allowed = torch.from_numpy(allowed_rows(list(masks.values()), logits.shape[1]))
+        logits.masked_fill_(~is_allowed, float("-inf"))
+        return
     places = torch.from_numpy(np.searchsorted(rows, np.array(list(masks), dtype=np.int64)))
     is_allowed = torch.from_numpy(allowed_rows(list(masks.values()), logits.shape[1]))
     logits[places] = logits[places].masked_fill_(~is_allowed, float("-inf"))

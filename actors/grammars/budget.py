@@ -6,7 +6,6 @@ where a completion still fits. When nothing but the known completion fits, it al
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from .completion import QUICK, Completer, Completion, leads_to_end, packed, unpa
 NEAR = 32  # spare tokens beside a completion from which on each allowed token is looked at
 MAX_TRIED = 32  # tokens tried one by one
 MAX_SEARCHED = 2  # of them those behind which a completion of their own is looked for
+MAX_FOUND = 8  # masks of which is kept what is safe
 NUM_SAMPLED = 16  # tokens that stand for all those that are plain text
 
 
@@ -42,12 +42,13 @@ class BudgetedGrammar:
         fits = shortest is not None and len(shortest) <= max_tokens
         self._known = shortest if fits else None
         self._near = near
-        self._watched = near if shortest is None else 2 * len(shortest) + 4 * near
+        self._watched = 2 * len(shortest) + 4 * near if shortest is not None and fits else 0
         self._next_search = max_tokens  # tokens left when it is worth to look again
         self._eos_ids = eos_token_ids
         self._may_jump = may_jump
         self._words: Ints | None = None  # what may follow, once it is computed
-        self._guarded: _Guarded | None = None  # what was found out last
+        # Of masks, beside what was known then: how many tokens may have to follow, and what is safe.
+        self._found: dict[tuple[bytes, Completion], tuple[int, Ints]] = {}
         self.is_steered = False
 
     # What the Batcher asks
@@ -144,12 +145,14 @@ class BudgetedGrammar:
             safe = np.zeros(self._completer.size, dtype=np.bool_)
             safe[known[0]] = True
             return packed(safe, len(words))
-        last = self._guarded
-        key = words.tobytes()
-        if last is None or (last.words, last.known) != (key, known) or last.most >= self._left:
-            allowed = unpacked(words, self._completer.size)
-            last = self._guarded = _Guarded(key, known, *self._safe(allowed, known))
-        return packed(last.safe, len(words))
+        key = (words.tobytes(), known)
+        found = self._found.get(key)
+        if found is None or found[0] >= self._left:
+            most, safe = self._safe(unpacked(words, self._completer.size), known)
+            if len(self._found) == MAX_FOUND:
+                self._found.clear()
+            found = self._found[key] = most, packed(safe, len(words))
+        return found[1]
 
     def _safe(self, allowed: Bools, known: Completion) -> tuple[int, Bools]:
         """All are tried where they are few; else a sample of plain text speaks for all of it.
@@ -178,13 +181,3 @@ class BudgetedGrammar:
 
     def _after(self, token_id: int, known: Completion, nodes: int) -> Completion | None:
         return self._completer.after(self._matcher, token_id, known, self._left - 1, nodes)
-
-
-@dataclass(frozen=True, slots=True)
-class _Guarded:
-    """Which tokens of a mask were found to be safe, beside a completion."""
-
-    words: bytes
-    known: Completion
-    most: int  # tokens that may have to follow one of them
-    safe: Bools
