@@ -234,6 +234,34 @@ def test_a_structure_that_cannot_be_followed_is_refused_in_words(case: Refused) 
     run_virtual(scenario())
 
 
+@pytest.mark.parametrize(
+    ("structure", "max_tokens", "is_refused"),
+    [
+        (StructuredOutput.choice(["yes", "nope"]), 2, True),
+        (StructuredOutput.choice(["yes", "nope"]), 3, False),
+        (StructuredOutput.regex("[0-9]{4}"), 3, True),
+        (STRUCTURES["schema"], 2, True),
+        (STRUCTURES["schema"], 12, False),  # too many texts to be certain
+    ],
+)
+def test_a_structure_of_which_nothing_fits_is_refused_where_that_is_certain(
+    structure: StructuredOutput, max_tokens: int, is_refused: bool
+) -> None:
+    async def scenario() -> None:
+        async with make_engine() as engine:
+            asked = engine.generate("say", params(structure, max_tokens=max_tokens))
+            if is_refused:
+                with pytest.raises(RequestRejected, match=f"max_tokens, which is {max_tokens}"):
+                    await asked
+            else:
+                result = await asked
+                is_whole = result.text in ("yes", "nope")
+                ends = FinishReason.STOP if is_whole else FinishReason.LENGTH
+                assert result.finish_reason is ends
+
+    run_virtual(scenario())
+
+
 class FaultyBackend:
     """Compiles what it should not be asked for in its own way."""
 

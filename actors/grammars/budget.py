@@ -47,7 +47,7 @@ class BudgetedGrammar:
         self._eos_ids = eos_token_ids
         self._may_jump = may_jump
         self._words: Ints | None = None  # what may follow, once it is computed
-        # Of masks, beside what was known then: how many tokens may have to follow, and what is safe.
+        # Of masks, beside what was known then: how many tokens may have to follow, what is safe.
         self._found: dict[tuple[bytes, Completion], tuple[int, Ints]] = {}
         self.is_steered = False
 

@@ -18,6 +18,7 @@ _Step: TypeAlias = tuple[Matcher, Completion]
 
 QUICK = 96  # places looked at while a request runs
 THOROUGH = 4_000  # and before it is admitted
+PROOF = 10_000  # to make certain that there is none
 WIDTH = 6  # places followed at once where the way is not clear
 
 _OPENING = re.compile(rb'""[\]}]*|"')
@@ -32,6 +33,7 @@ class Completer:
 
     def __init__(self, pieces: Sequence[bytes]) -> None:
         self.size = len(pieces)
+        self._pieces = pieces
         self._is_large = self.size // 8  # more choices than that: the inside of a string
         quotes, closers, separators = (
             _ranked(pieces, pattern) for pattern in (_QUOTES, _CLOSERS, _SEPARATORS)
@@ -77,6 +79,24 @@ class Completer:
                 return (*path, *tail)
             places.append((len(path), self._steps(here, allowed, path[-1:], budget)))
         return None
+
+    def is_out_of_reach(self, matcher: Matcher, most: int, nodes: int = PROOF) -> bool:
+        """Whether it is certain that no text of at most `most` tokens is whole: all of them were
+        looked at. False where there are too many."""
+        level = {b"": matcher}
+        for _ in range(most):
+            following: dict[bytes, Matcher] = {}
+            for said, here in level.items():
+                ids = self.allowed(here).nonzero()[0].tolist()
+                nodes -= len(ids)
+                if here.may_end or nodes < 0:
+                    return False
+                for token_id in ids:  # how a text is cut into tokens makes no difference
+                    text = said + self._pieces[token_id]
+                    if text not in following:
+                        following[text] = _then(here, [token_id])[0]
+            level = following
+        return not any(here.may_end for here in level.values())
 
     def after(
         self, matcher: Matcher, token_id: int, before: Completion, most: int, nodes: int

@@ -87,9 +87,19 @@ class StructuredGrammars:
         self._places = asyncio.Semaphore(MAX_COMPILING)
 
     async def prepare(self, structure: StructuredOutput, max_tokens: int) -> None:
-        if structure.key not in self._kept:
-            await self._compiled(structure)
-        self._kept.move_to_end(structure.key)
+        compiled = self._kept.get(structure.key) or await self._compiled(structure)
+        if structure.key in self._kept:
+            self._kept.move_to_end(structure.key)
+        assert self._tools is not None
+        completer, shortest = self._tools.completer, compiled.shortest
+        if shortest is not None and len(shortest) <= max_tokens:
+            return
+        prove = partial(completer.is_out_of_reach, compiled.matcher, max_tokens)
+        if await self._offload(prove):
+            raise RequestRejected(
+                f"structured_output has a {structure.kind} of which no text fits max_tokens, "
+                f"which is {max_tokens}"
+            )
 
     def open(self, request: Generate) -> BudgetedGrammar:
         assert request.grammar is not None
