@@ -117,9 +117,12 @@ async def test_siblings_and_parameters_hold_together_with_a_structure() -> None:
         ended = await engine.generate("say", params(STRUCTURES["schema"], stop=[":"]))
         early = await engine.generate("say", params(StructuredOutput.regex("a+"), min_tokens=20))
         on = StructuredOutput.regex("(ab)+")
+        pair = await engine.generate("say", params(STRUCTURES["schema"], n=2))
         going_on = await engine.generate("say", params(on, ignore_eos=True, max_tokens=21))
 
     assert (ended.finish_reason, ended.stop_reason) == (FinishReason.STOP, ":")
+    assert all(IS_RIGHT["schema"](output.text) for output in pair.outputs)
+    assert len(pair.outputs) == 2
     assert ended.text.rstrip().endswith('"')
     assert len(early.text) >= 20
     assert (going_on.text, going_on.stop_reason) == ("ab" * 10, "max_tokens")
