@@ -21,6 +21,7 @@ from stepahead.actors.virtual_time import run_virtual
 from stepahead.gpu.oracle import Oracle
 from stepahead.messages import FinishReason, RequestFailed
 
+from .batching import make_request
 from .engines import inline, is_empty, make_engine, settle, virtual
 
 PERSON: dict[str, Any] = {
@@ -235,6 +236,19 @@ def test_a_structure_that_cannot_be_followed_is_refused_in_words(case: Refused) 
             assert await answers(engine, [STRUCTURES["choice"]])
 
     run_virtual(scenario())
+
+
+async def test_many_may_ask_for_the_same_structure_at_once() -> None:
+    """On threads; a matcher of llguidance is used by one of them at a time."""
+    grammars = faulty_grammars(lambda: None, offload=offload_to_thread)
+    structure = StructuredOutput.json_schema({"type": "array", "minItems": 50})
+    request = make_request(0, grammar=structure.key)
+
+    async def ask() -> None:
+        await grammars.prepare(structure, 9)
+        assert grammars.open(request).mask().any()
+
+    await asyncio.gather(*(ask() for _ in range(8)))
 
 
 @pytest.mark.parametrize(

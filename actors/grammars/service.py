@@ -3,7 +3,7 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
@@ -59,6 +59,8 @@ class GrammarService(Grammars, Protocol):
 class _Compiled:
     matcher: Matcher
     shortest: Completion | None  # that was found
+    # By max_tokens, whether it is certain that no text fits; asked where the shortest does not.
+    verdicts: dict[int, asyncio.Future[bool]] = field(default_factory=dict)
 
 
 class StructuredGrammars:
@@ -94,8 +96,11 @@ class StructuredGrammars:
         completer, shortest = self._tools.completer, compiled.shortest
         if shortest is not None and len(shortest) <= max_tokens:
             return
-        prove = partial(completer.is_out_of_reach, compiled.matcher, max_tokens)
-        if await self._offload(prove):
+        if max_tokens not in compiled.verdicts:
+            # On a copy, for a matcher is used by one thread at a time.
+            prove = partial(completer.is_out_of_reach, compiled.matcher.copy(), max_tokens)
+            compiled.verdicts[max_tokens] = asyncio.ensure_future(self._offload(prove))
+        if await asyncio.shield(compiled.verdicts[max_tokens]):
             raise RequestRejected(
                 f"structured_output has a {structure.kind} of which no text fits max_tokens, "
                 f"which is {max_tokens}"
