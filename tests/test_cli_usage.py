@@ -59,6 +59,8 @@ def test_help_lists_only_commands_that_exist(capsys: pytest.CaptureFixture[str])
         (["generate", "x", "--temperature", "nan"], "temperature is nan"),
         (["chat", "x", "--top-p", "0"], "top_p is 0.0"),
         (["chat", "x", "--stop", ""], "a stop string is empty"),
+        (["generate", "x", "--json-schema", "/no/such/file"], "cannot read /no/such/file"),
+        (["chat", "x", "--regex", "a", "--choice", "b"], "--regex and --choice were given"),
         (["generate", "x", "--num-blocks", "0"], "num_blocks is 0"),
         (["generate", "x", "--steps-in-flight", "9"], "steps_in_flight is 9"),
         (["generate", "x", "--device", "abacus"], "'abacus' is not one of"),
