@@ -22,6 +22,7 @@ What = Literal[
     "serve-load",
     "structured",
     "startup",
+    "accuracy",
     "text",
     "control-plane",
     "request",
@@ -48,6 +49,7 @@ def bench(
     serve-load     requests that arrive by chance: percentiles, how many were good
     structured     rows that follow a structure against free ones, in batches of 16
     startup        from the start of a process to its first answer
+    accuracy       perplexity of each choice of weights, agreement with float32
     text           CPU time of a token's text, with the model's tokenizer
 
     Without WHAT: single and batch. These need no model:
@@ -79,6 +81,10 @@ def bench(
         from .text import measure_text
 
         report.add(measure_text(config.model, options.runs))
+    elif what == "accuracy":
+        from .accuracy import measure_accuracy
+
+        run(measure_accuracy(config, report))
     elif what == "serve-load":
         from .serve_load import measure_serving
 
