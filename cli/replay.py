@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..messages import Generate
+from .mistake import Mistake
 from .output import write
 from .recordings import open_recording
 from .runner import progress
@@ -29,14 +31,27 @@ def replay(recording: Path, until: int | None, step: bool) -> int:
     from ..actors.recording import replay as drive
 
     if step:
-        read = open_recording(recording)
+        read = _replayable(open_recording(recording))
         replayed = drive(read, until=until, watch=Stepper())
     else:
         with progress(f"replaying {recording}"):
-            read = open_recording(recording)
+            read = _replayable(open_recording(recording))
             replayed = drive(read, until=until)
     write("\n".join(_lines(read, replayed)) + "\n")
     return IDENTICAL if replayed.difference is None else DIFFERENT
+
+
+def _replayable(recording: "Recording") -> "Recording":
+    """A grammar's masks need the tokenizer, which a recording does not hold."""
+    for turn in recording.turns:
+        for envelope in turn.turn.envelopes:
+            if isinstance(envelope.message, Generate) and envelope.message.grammar is not None:
+                raise Mistake(
+                    f"request {envelope.message.request_id} has structured_output; such a run can "
+                    "be replayed only from Python, with its grammars: "
+                    "stepahead.actors.recording.replay(recording, grammars=...)"
+                )
+    return recording
 
 
 def _lines(recording: "Recording", replayed: "Replayed") -> list[str]:
