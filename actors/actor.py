@@ -27,37 +27,40 @@ class Mailbox(Generic[M]):
     def __init__(self, name: str, journal: Journal) -> None:
         self._name = name
         self._journal = journal
-        self._queue: asyncio.Queue[Envelope[M]] = asyncio.Queue()
+        self._arrived: list[Envelope[M]] = []
+        self._waiter: asyncio.Future[None] | None = None  # of the reader, while it waits
 
     def post(self, message: M) -> None:
-        self._queue.put_nowait(self._journal.stamp(message))
+        self._arrived.append(self._journal.stamp(message))
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     @property
     def is_empty(self) -> bool:
         """Whether its reader has taken all that has arrived."""
-        return self._queue.empty()
+        return not self._arrived
 
     async def receive(self) -> Turn[M]:
         """Wait for a message, then take every message that has arrived."""
-        envelopes = [await self._queue.get()]
-        self._take_rest(envelopes)
-        return self._journal.begin_turn(self._name, envelopes)
+        while not self._arrived:
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        return self._take()
 
     def drain(self) -> Turn[M] | None:
         """Take every message that has arrived, without waiting."""
-        if self._queue.empty():
-            return None
-        envelopes: list[Envelope[M]] = []
-        self._take_rest(envelopes)
-        return self._journal.begin_turn(self._name, envelopes)
+        return self._take() if self._arrived else None
 
     def fail(self, error: Exception) -> None:
         """The reader failed."""
         self._journal.fail(self._name, error)
 
-    def _take_rest(self, envelopes: list[Envelope[M]]) -> None:
-        while not self._queue.empty():
-            envelopes.append(self._queue.get_nowait())
+    def _take(self) -> Turn[M]:
+        envelopes, self._arrived = self._arrived, []
+        return self._journal.begin_turn(self._name, envelopes)
 
 
 class Actor(ABC, Generic[M]):

@@ -17,6 +17,7 @@ from ...messages import Ints, Longs, StepPlan, frozen_ints, seal
 from .sequence import Sequence
 
 MAX_STOP_COLUMNS = 4
+ONE = np.array(1, dtype=np.int32)  # numpy adds an array to an array at half the cost
 
 
 class Ledger:
@@ -189,18 +190,18 @@ class Ledger:
         """Apply a step's sampled tokens (rule 5); returns the (slots, tokens, lengths) that count.
 
         A token counts iff its sequence has not been voided since and it is the next one; where
-        no epoch began since the plan was made (`is_current`) all do. The length is that of the
-        sequence with the token.
+        no epoch began since the plan was made (`is_current`), or none of its rows', all do. The
+        length is that of the sequence with the token.
         """
         slots, ends = plan.slots, plan.starts + plan.lengths
-        if is_current:
+        if is_current or not np.count_nonzero(plan.epochs != self.epoch[slots]):
             self.written[slots] = ends
             if len(token_ids) < len(slots):
                 slots, ends = slots[plan.samples], ends[plan.samples]
         else:
             slots, ends, token_ids = self._that_count(plan, ends, token_ids)
         self._flat_tokens[slots * self._width + ends] = token_ids
-        lengths = ends + 1
+        lengths = ends + ONE
         self.confirmed[slots] = lengths
         return slots, token_ids, lengths
 

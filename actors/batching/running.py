@@ -5,12 +5,12 @@ import numpy as np
 from ...messages import Ints, Longs, seal
 from .draft import Rows, StepDraft
 from .giving_way import GivingWay
+from .ledger import ONE
 from .parts import Parts
 from .shares import beside_newcomers, fair_shares
 from .speculation import Speculation
 
 SOON = 4  # positions in which a row will need its next block
-ONE = np.array(1, dtype=np.int32)  # numpy adds an array to an array at half the cost
 
 
 class RunningRows:

@@ -130,9 +130,12 @@ class OccupancyMeter:
     def set(self, running: int, waiting: int, held: int) -> None:
         """The state from now on."""
         self._state = (running, waiting, held)
-        self.peak_running = max(self.peak_running, running)
-        self.peak_waiting = max(self.peak_waiting, waiting)
-        self.peak_held = max(self.peak_held, held)
+        if running > self.peak_running:
+            self.peak_running = running
+        if waiting > self.peak_waiting:
+            self.peak_waiting = waiting
+        if held > self.peak_held:
+            self.peak_held = held
 
     def spans(self) -> tuple[Occupancy, ...]:
         starts = [i * self._span for i in range(len(self._sums))]
