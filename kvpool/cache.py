@@ -43,7 +43,7 @@ class BlockCache:
         cached, blank = self._index.part(blocks)
         self.free.add_blank(blank)
         if self._pins:
-            self.free.add_pinned(block for block in cached if self._pins.holds(block))
+            self.free.add_pinned([block for block in cached if self._pins.holds(block)])
             cached = [block for block in cached if not self._pins.holds(block)]
         self.free.add_cached(cached)
 

@@ -209,8 +209,9 @@ class World:
         self.batcher.pass_time(self.now)
         self.batcher.expire(self.now)
         if self.limits.prefix_ttl_ns is not None:
-            oldest_ns = min(self.pool._free._cached.values(), default=self.now)
-            assert self.now - oldest_ns < self.limits.prefix_ttl_ns, "old content is still found"
+            oldest_ns = self.pool._free._cached.oldest_ns
+            is_old = oldest_ns is not None and oldest_ns <= self.now - self.limits.prefix_ttl_ns
+            assert not is_old, "old content is still found"
         self._look()
 
     def pin(self, number: int, prompt: Sequence[int], cache_salt: bytes) -> None:
