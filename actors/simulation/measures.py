@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ...messages import TokensReady
+from ...messages import Longs, TokensReady
 
 PERCENTILES = (50, 90, 99)
-ONE = np.array(1)
+MAX_HEARD = 65_536  # tokens that are looked at together
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,10 @@ class Spread:
 
 
 class RequestTimes:
-    """When each request arrived, began to answer and ended, by serial."""
+    """When each request arrived, began to answer and ended, by serial.
+
+    What tokens tell is looked at for many steps at once: call `settle` before reading.
+    """
 
     def __init__(self, num_requests: int) -> None:
         self.arrived = np.zeros(num_requests)
@@ -46,6 +49,8 @@ class RequestTimes:
         self.ended = 0
         self.preemptions = 0
         self.cached_tokens = 0
+        self._heard: list[tuple[float, Longs]] = []  # time, and whose tokens came then
+        self._num_heard = 0
 
     def add(self, report: TokensReady, now: float) -> None:
         """What a Scheduler turn told."""
@@ -53,15 +58,31 @@ class RequestTimes:
         self.preemptions += len(report.preempted)
         for admitted in report.admitted:
             self.cached_tokens += admitted.cached_tokens
-        serials = report.serials
-        gaps = now - self.last[serials]
-        fresh = np.isnan(gaps)
-        if np.count_nonzero(fresh):
-            self.first[serials[fresh]] = now
-            gaps = gaps[~fresh]
-        self.gaps.add(gaps)
-        self.last[serials] = now
-        self.tokens[serials] += ONE
+        self._heard.append((now, report.serials))
+        self._num_heard += len(report.serials)
+        if self._num_heard >= MAX_HEARD:
+            self.settle()
+
+    def settle(self) -> None:
+        """Take over what was heard: by serial, and each request's tokens in their order."""
+        if not self._num_heard:
+            return
+        counts = [len(serials) for _, serials in self._heard]
+        times = np.array([now for now, _ in self._heard]).repeat(counts)
+        serials = np.concatenate([serials for _, serials in self._heard])
+        self._heard, self._num_heard = [], 0
+        order = serials.argsort(kind="stable")
+        serials, times = serials[order], times[order]
+        begins = np.concatenate(([True], serials[1:] != serials[:-1]))
+        ends = np.concatenate((begins[1:], [True]))
+        before = np.concatenate(([0.0], times[:-1]))
+        before[begins] = self.last[serials[begins]]
+        is_first = np.isnan(before)
+        self.first[serials[is_first]] = times[is_first]
+        self.gaps.add((times - before)[~is_first])
+        self.last[serials[ends]] = times[ends]
+        places = begins.nonzero()[0]
+        self.tokens[serials[places]] += np.diff(places, append=len(serials))
 
 
 class GapCounts:

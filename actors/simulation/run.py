@@ -204,6 +204,7 @@ class _Run:
 
     def _result(self) -> SimulationResult:
         times, occupancy, seconds = self._times, self._occupancy, self._clock.now
+        times.settle()
         ended = times.tokens > 0
         output_tokens = int(times.tokens.sum())
         prompts = zip(self._trace, ended.tolist(), strict=True)
