@@ -126,8 +126,15 @@ class DueBlocks:
     def __len__(self) -> int:
         return sum(map(len, self._rows.values()))
 
+    def __bool__(self) -> bool:
+        return bool(self._rows)
+
     def __contains__(self, block: int) -> bool:
         return any(block in row for row in self._rows.values())
+
+    def count(self, blocks: Sequence[int]) -> int:
+        """How many of these are due."""
+        return sum(block in row for row in self._rows.values() for block in blocks)
 
     def __iter__(self) -> Iterator[int]:
         """In the order in which they come free."""

@@ -164,9 +164,8 @@ class BlockPool:
         if spare:
             self._holders.drop(table, len(table) - len(spare), ask.done)
             self._settle(ask.done)
-        for block in found:
-            if not self._holders.refer(block):
-                self._free.take(block)
+        for block in self._holders.refer(found):
+            self._free.take(block)
         table += found
         self._roots[ask.slot] = ask.root
         start = num_there * self.block_size if found else ask.held_tokens
@@ -380,8 +379,8 @@ class BlockPool:
         """Free and due blocks that remain once the found ones are in use."""
         if not found:
             return self.num_free, self.num_due
-        due = sum(block in self._due for block in found)
-        unheld = sum(self._refs[block] == 0 for block in found)
+        due = self._due.count(found)
+        unheld = [self._refs[block] for block in found].count(0)
         return self.num_free - (unheld - due), self.num_due - due
 
     def _make_room(self, ask: AdmitSequence, found: list[int], need: int, tails: Tails) -> None:

@@ -24,15 +24,16 @@ class BlockTables:
             refs[block] = 1
         return blocks
 
-    def refer(self, block: int) -> bool:
-        """One more refers to a block. False says that it is free, and to be taken from there."""
-        self.refs[block] += 1
-        if self.refs[block] > 1:
-            return True
-        if block not in self.due:
-            return False
-        self._fences[block] = self.due.take(block)
-        return True
+    def refer(self, blocks: list[int]) -> list[int]:
+        """One more refers to these blocks; returns those that are free, to be taken from there."""
+        refs, due = self.refs, self.due
+        unheld = [block for block in blocks if not refs[block]]
+        for block in blocks:
+            refs[block] += 1
+        if not due:
+            return unheld
+        self._fences.update({block: due.take(block) for block in unheld if block in due})
+        return [block for block in unheld if block not in self._fences]
 
     def drop(self, table: list[int], kept: int, fence: int) -> None:
         """Let go of all but the first `kept` blocks, in reverse, so that of one prefix the tail
