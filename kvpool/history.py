@@ -26,16 +26,16 @@ class PrefixHistory:
         """These blocks hold `token_ids` [blocks * block_size]."""
         self._continuations.hold(blocks, token_ids)
 
-    def add(self, stretches: Sequence[Stretch]) -> None:
-        """Contents are published."""
-        if not stretches:
+    def add(self, blocks: Sequence[int], stretches: Sequence[Stretch]) -> None:
+        """These blocks are published, as the ends of runs."""
+        if not blocks:
             return
-        blocks: list[int] = []
         befores: list[Before] = []
         for run, place, count in stretches:
-            blocks += run.blocks[place : place + count]
-            befores.append(run.before if place == 0 else run.first + place - 1)
-            befores += range(run.first + place, run.first + place + count - 1)
+            content = run.first + place
+            befores.append(content - 1 if place else run.before)
+            if count > 1:
+                befores += range(content, content + count - 1)
         self._continuations.add(blocks, befores)
 
     def remember(self, key: Key, content: int, why: PrefixEnd) -> None:

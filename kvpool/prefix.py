@@ -142,8 +142,10 @@ class PrefixIndex:
         if stretches:
             self._uncommitted.append((step, stretches))
         if self._history is not None:
-            self._history.hold([block for _, blocks in rows for block in blocks], token_ids)
-            self._history.add(stretches)
+            is_all = len(published) * self._block_size == len(token_ids)
+            held = published if is_all else [block for _, blocks in rows for block in blocks]
+            self._history.hold(held, token_ids)
+            self._history.add(published, stretches)
         return published
 
     def _publish(self, previous: Previous, blocks: list[int], tokens: bytes) -> Stretch | None:
