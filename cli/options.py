@@ -30,6 +30,7 @@ class EngineOptions:
     steps_in_flight: int | None
     no_prefix_caching: bool
     deterministic: bool
+    max_logprobs: int | None
     record: Path | None
     stats_socket: Path | None
     log: str
@@ -114,6 +115,12 @@ _ENGINE = (
         "--deterministic",
         is_flag=True,
         help="Logits have the same bits alone and in any batch: slower, see the documentation.",
+    ),
+    click.option(
+        "--max-logprobs",
+        type=int,
+        metavar="N",
+        help="Likeliest tokens that --logprobs may tell of at a position.",
     ),
     *_LIMITS,
     click.option(

@@ -272,3 +272,15 @@ async def test_the_whole_vocabulary_is_told_of_where_the_engine_allows_it() -> N
         for own in logprobs:
             assert len(own.top) == VOCAB
             assert sum(math.exp(one.logprob) for one in own.top) == pytest.approx(1)
+
+
+@virtual
+async def test_every_answer_to_a_prompt_is_told_of_and_the_prompt_once() -> None:
+    async with make_engine() as engine:
+        result = await engine.generate(PROMPT, ask(n=3))
+        assert len(result.outputs) == 3
+        for output in result.outputs:
+            assert output.logprobs is not None
+            told = tuple(own.token.token_id for own in output.logprobs)
+            assert told == output.token_ids
+        check_result(result, PROMPT)
