@@ -49,7 +49,9 @@ async def chatted(answer: str, params: SamplingParams, **chat: Any) -> tuple[Res
         deltas = [delta async for delta in engine.stream_chat(ASK, params, **chat)]
     for delta in deltas:
         assert "".join(part.source for part in delta.parts) == delta.text
-    assert "".join(delta.text for delta in deltas) == result.text
+    for output in result.outputs:
+        own = [delta.text for delta in deltas if delta.index == output.index]
+        assert "".join(own) == output.text
     return result, [part for delta in deltas for part in delta.parts]
 
 
@@ -83,6 +85,16 @@ async def test_an_answer_comes_in_typed_parts_and_the_result_has_them_too() -> N
         ],
     }
     assert checked_messages([result.message])
+
+
+@virtual
+async def test_each_of_several_answers_has_parts_and_ids_of_its_own() -> None:
+    result, _ = await chatted(ANSWER, SamplingParams(n=2), tools=[TOOL])
+
+    first, second = (output.tool_calls[0] for output in result.outputs)
+    assert first.arguments == second.arguments
+    assert first.call_id != second.call_id
+    assert [output.content for output in result.outputs] == ["Let me see."] * 2
 
 
 @virtual
