@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
-from ..messages import Output, Result
+from ..messages import AnswerPart, Output, Result
 from .output import is_plain, is_terminal, without_controls
 
 _COUNTS = ("prompt_tokens", "completion_tokens", "cached_tokens")
@@ -30,7 +30,16 @@ def _output_fields(output: Output) -> dict[str, object]:
         "token_ids": list(output.token_ids),
         "finish_reason": str(output.finish_reason),
         "stop_reason": output.stop_reason,
+        **({"message": output.message} if output.parts else {}),
     }
+
+
+def part_fields(part: AnswerPart) -> dict[str, object]:
+    """The JSON form of a part; its source is told where its text says something else."""
+    fields = asdict(part)
+    kind, source = fields.pop("type"), fields.pop("source")
+    told = {} if fields.get("text") == source else {"source": source}
+    return {"type": kind, **fields, **told}
 
 
 def table(rows: Iterable[Sequence[str]], header: Sequence[str] = ()) -> str:
