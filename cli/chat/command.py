@@ -4,8 +4,10 @@ import sys
 
 import click
 
+from ...actors.chat_options import ChatWords
 from ...actors.config import EngineConfig
 from ...messages import SamplingParams
+from ..chat_words import ChatFlags, chat_options
 from ..mistake import Mistake
 from ..options import EngineOptions, engine_options
 from ..output import is_terminal
@@ -15,7 +17,7 @@ from ..sampling_options import SamplingOptions, sampling_options
 from ..structure_options import structure_options
 from . import session_files
 from .one_answer import answer_events, answer_text
-from .session import Session
+from .session import Message, Session
 from .settings import Settings
 
 
@@ -25,6 +27,12 @@ from .settings import Settings
 @click.option("--load", metavar="NAME|FILE", help="Go on with a conversation that /save saved.")
 @click.option("--plain", is_flag=True, help="Show Markdown and code without colours.")
 @click.option("--json", "as_json", is_flag=True, help="Print what happens as JSON, event by line.")
+@click.option(
+    "--begin",
+    metavar="TEXT",
+    help="What the one answer begins with: the model goes on from it, and only that is shown.",
+)
+@chat_options
 @sampling_options
 @structure_options
 @engine_options
@@ -34,21 +42,29 @@ def chat(
     load: str | None,
     plain: bool,
     as_json: bool,
+    begin: str | None,
+    flags: ChatFlags,
     sampling: SamplingOptions,
     engine: EngineOptions,
 ) -> None:
     """Chat on a terminal; with PROMPT or in a pipe give one answer and nothing else."""
     Settings(sampling).params(SamplingParams())  # what is wrong is said before the model loads
     config, (session, settings) = engine.config(), _begun(load, sampling)
-    session.system = system or session.system
+    session.system, words = system or session.system, flags.words()
     if prompt is None and stdin_is_terminal() and is_terminal(sys.stdout):
         if as_json:
             raise Mistake("--json gives one answer; add a PROMPT or pipe one in")
-        run(_converse(session, settings, config, plain=plain))
+        if begin is not None:
+            raise Mistake("--begin is for one answer; add a PROMPT or pipe one in")
+        run(_converse(session, settings, config, words, plain=plain))
         return
     question = _question(prompt)
     if question:
-        run(_answer(question, session, settings, config, as_json=as_json))
+        messages = session.asking(question)
+        if begin is not None:
+            messages.append({"role": "assistant", "content": begin})
+            words["continue_final_message"] = True
+        run(_answer(messages, settings, config, words, as_json=as_json))
 
 
 def _begun(load: str | None, sampling: SamplingOptions) -> tuple[Session, Settings]:
@@ -70,22 +86,27 @@ def _question(prompt: str | None) -> str:
 
 
 async def _answer(
-    question: str, session: Session, settings: Settings, config: EngineConfig, *, as_json: bool
+    messages: list[Message],
+    settings: Settings,
+    config: EngineConfig,
+    words: ChatWords,
+    *,
+    as_json: bool,
 ) -> None:
     async with running_engine(config) as engine:
         answer = answer_events if as_json else answer_text
-        await answer(engine, session.asking(question), settings.params(engine.default_params))
+        await answer(engine, messages, settings.params(engine.default_params), words)
 
 
 async def _converse(
-    session: Session, settings: Settings, config: EngineConfig, *, plain: bool
+    session: Session, settings: Settings, config: EngineConfig, words: ChatWords, *, plain: bool
 ) -> None:
     from .conversation import Chat
     from .look import Look
     from .terminal import TerminalChat
 
     async with running_engine(config) as engine:
-        chat = Chat(engine, config, session, settings, Look.of_terminal(plain=plain))
+        chat = Chat(engine, config, session, settings, Look.of_terminal(plain=plain), words)
         try:
             await TerminalChat(chat).run()
         finally:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from itertools import count
 
+from ...actors.chat_options import ChatWords
 from ...actors.config import EngineConfig
 from ...actors.engine import Engine
 from ...messages import Delta, FinishReason, RequestError, SamplingParams
@@ -32,13 +33,20 @@ class Chat:
     """What questions and commands work on."""
 
     def __init__(
-        self, engine: Engine, config: EngineConfig, session: Session, settings: Settings, look: Look
+        self,
+        engine: Engine,
+        config: EngineConfig,
+        session: Session,
+        settings: Settings,
+        look: Look,
+        words: ChatWords | None = None,
     ) -> None:
         self.engine = engine
         self.config = config
         self.session = session
         self.settings = settings
         self.look = look
+        self._words = words or ChatWords()
         self.stats = ChatStats()
         self.asked: Asked | None = None
         self._numbers = count(1)
@@ -85,10 +93,11 @@ class Chat:
         self, messages: Callable[[], list[Message]], keep: Keep, *, is_continued: bool = False
     ) -> None:
         params = self.params
-        await self._make_room(messages, params, is_continued)
+        words = ChatWords(**{**self._words, "continue_final_message": is_continued})
+        await self._make_room(messages, params, words)
         answer = Answer(self.engine, f"chat-{next(self._numbers)}", self.look)
         deltas: AsyncIterator[Delta] = self.engine.stream_chat(
-            messages(), params, request_id=answer.request_id, continue_final_message=is_continued
+            messages(), params, request_id=answer.request_id, **words
         )
         self._answering = answer
         try:
@@ -114,11 +123,10 @@ class Chat:
         self.say(self.look.dim(status_line(final, params, context)))
 
     async def _make_room(
-        self, messages: Callable[[], list[Message]], params: SamplingParams, is_continued: bool
+        self, messages: Callable[[], list[Message]], params: SamplingParams, words: ChatWords
     ) -> None:
         async def count(messages: list[Message]) -> int:
-            tokens = await self.engine.tokenize(messages, continue_final_message=is_continued)
-            return len(tokens)
+            return len(await self.engine.tokenize(messages, **words))
 
         context = self.engine.facts.max_model_len
         dropped = await make_room(
