@@ -7,6 +7,7 @@ from typing import Any, TypedDict
 from ..messages import ChatFormat, RequestRejected
 from .request_options import Options, short
 from .text.answer_formats import REASONING_FORMATS, TOOL_FORMATS, begun_in
+from .text.conversation import checked_tools
 
 
 class ChatWords(TypedDict, total=False):
@@ -40,6 +41,7 @@ class ChatOptions:
                 f"continue_final_message is {short(self.continue_final_message)}; "
                 "it must be True or False"
             )
+        checked_tools(self.tools)
         options = self.template_options
         if options is not None and not (
             isinstance(options, Mapping) and all(isinstance(name, str) for name in options)
