@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
@@ -14,6 +15,9 @@ from .config import EngineConfig
 from .grammars import GrammarService
 from .recommended import recommended_params
 from .text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from ..gpu.logits_processors import LogitsProcessors
 
 NUM_SIMULATED_BLOCKS = 4_096
 SIMULATED_CONTEXT = 8_192
@@ -31,16 +35,18 @@ class Backend:
     # from the tokenizer
 
 
-async def open_backend(config: EngineConfig, num_slots: int) -> Backend:
+async def open_backend(
+    config: EngineConfig, num_slots: int, processors: "LogitsProcessors | None" = None
+) -> Backend:
     """Load the model, away from the event loop. Raises ModelError or ConfigError."""
     loop = asyncio.get_running_loop()
     if config.device == "simulated":
-        return simulated_backend(config, num_slots, loop)
+        return simulated_backend(config, num_slots, loop, processors)
     path = await anyio.to_thread.run_sync(_resolve, config.model)
     opened: list[Device] = []  # so that it is closed also if this task is cancelled meanwhile
 
     def open_device() -> None:
-        opened.append(_open_device(config, path, num_slots, loop))
+        opened.append(_open_device(config, path, num_slots, loop, processors))
 
     # Imports hold every thread up, and loading weights does not: the tokenizer goes with these.
     await anyio.to_thread.run_sync(_import_device)
@@ -67,7 +73,10 @@ def weights_source(device: Device, model: str | Path) -> str:
 
 
 def simulated_backend(
-    config: EngineConfig, num_slots: int, loop: asyncio.AbstractEventLoop
+    config: EngineConfig,
+    num_slots: int,
+    loop: asyncio.AbstractEventLoop,
+    processors: "LogitsProcessors | None" = None,
 ) -> Backend:
     """The oracle behind a toy tokenizer, on the loop's own time."""
     from ..gpu.host import count_host_blocks
@@ -91,11 +100,17 @@ def simulated_backend(
         num_blocks=num_blocks,
         eos_token_ids=tokenizer.eos_token_ids,
         host=step_time.host_memory(host_blocks, config.block_size),
+        logits_processors=frozenset(processors or ()),
     )
     oracle = Oracle(eos_token_id=min(tokenizer.eos_token_ids), eos_every=64)
     try:
         device = SimulatedDevice(
-            facts, num_slots, loop.call_later, oracle=oracle, step_time=step_time
+            facts,
+            num_slots,
+            loop.call_later,
+            oracle=oracle,
+            step_time=step_time,
+            processors=processors,
         )
     except MemoryError as error:
         raise ConfigError(
@@ -121,7 +136,11 @@ def _load_tokenizer(path: Path) -> Tokenizer:
 
 
 def _open_device(
-    config: EngineConfig, path: Path, num_slots: int, loop: asyncio.AbstractEventLoop
+    config: EngineConfig,
+    path: Path,
+    num_slots: int,
+    loop: asyncio.AbstractEventLoop,
+    processors: "LogitsProcessors | None",
 ) -> Device:
     from ..gpu.cpu import open_cpu_device
     from ..gpu.options import DeviceOptions
@@ -144,4 +163,4 @@ def _open_device(
     def post(call: Callable[[], None]) -> None:
         loop.call_soon_threadsafe(call)
 
-    return open_cpu_device(options, post)
+    return open_cpu_device(options, post, processors)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from types import TracebackType
-from typing import Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 import anyio
 
@@ -36,12 +36,17 @@ from .stream import DeltaStream
 from .streams import OutputStream
 from .wiring import Wiring, core_setup, wire
 
+if TYPE_CHECKING:
+    from ..gpu.logits_processors import LogitsProcessors
+
 
 class Engine(EngineTexts, EngineScoring, EngineHistory, EngineControl):
     """An LLM inference engine that lives in the event loop it was started in.
 
         async with Engine(EngineConfig(model="smollm2-135m")) as engine:
             result = await engine.generate("The capital of France is")
+
+    `logits_processors` are functions that requests may call by name (SamplingParams).
 
     `backend`, `offload` and `clock` are for tests and simulations; otherwise the model is loaded
     as the configuration says, long texts are tokenised on threads, and time is the system's
@@ -52,11 +57,13 @@ class Engine(EngineTexts, EngineScoring, EngineHistory, EngineControl):
         self,
         config: EngineConfig | None = None,
         *,
+        logits_processors: "LogitsProcessors | None" = None,
         backend: Backend | None = None,
         offload: Offload = offload_to_thread,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.config = config or EngineConfig()
+        self._logits_processors = logits_processors
         self._given_backend = backend
         self._offload = offload
         self._clock = clock
@@ -82,7 +89,7 @@ class Engine(EngineTexts, EngineScoring, EngineHistory, EngineControl):
         check_free(self.config.stats_socket)
         self._loop = asyncio.get_running_loop()
         backend = self._given_backend or await open_backend(
-            self.config, num_slots=2 * self.config.max_num_seqs
+            self.config, 2 * self.config.max_num_seqs, self._logits_processors
         )
         self._backend = backend
         try:

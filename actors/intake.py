@@ -23,7 +23,7 @@ from .chat_options import ChatOptions
 from .grammars import GrammarService
 from .logprob_limits import LogprobLimits, check_start
 from .offload import Offload
-from .param_checks import check_token_ids
+from .param_checks import check_against_model
 from .prompt_texts import Conversation, Prompt, PromptTexts, is_conversation
 from .prompts import PromptReader
 from .request_options import RequestOptions, salt_bytes, short
@@ -195,7 +195,7 @@ class Intake:
             raise RequestRejected(f"params is {short(params)}; it must be SamplingParams")
         self._check_room(options.request_id, params.n)
         self._logprobs.check(params)
-        check_token_ids(params, self._facts.vocab_size)
+        check_against_model(params, self._facts)
 
     def _check_room(self, request_id: str | None, count: int) -> None:
         if count > self._max_live:

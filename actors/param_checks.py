@@ -2,14 +2,25 @@
 
 from collections.abc import Iterable
 
+from ..gpu.device import DeviceFacts
 from ..messages import RequestRejected, SamplingParams
+from ..messages.param_rules import shown
 
 
-def check_token_ids(params: SamplingParams, vocab_size: int) -> None:
-    """Raise RequestRejected where a parameter names an id that the model does not have."""
+def check_against_model(params: SamplingParams, facts: DeviceFacts) -> None:
+    """Raise RequestRejected where a parameter names an id that the model does not have, or a
+    logits processor that the engine was not given."""
+    vocab_size = facts.vocab_size
     _check("stop_token_ids", params.stop_token_ids, vocab_size)
     _check("allowed_token_ids", params.allowed_token_ids or (), vocab_size)
     _check("logit_bias", params.logit_bias, vocab_size)
+    for text in params.logits_processors:
+        name = text.partition("=")[0]
+        if name not in facts.logits_processors:
+            known = ", ".join(sorted(facts.logits_processors)) or "none"
+            raise RequestRejected(
+                f"logits_processors names {shown(name)}; the engine was given: {known}"
+            )
 
 
 def _check(name: str, token_ids: Iterable[int], vocab_size: int) -> None:

@@ -1,16 +1,17 @@
 """Adjuster: what requests do to their logits before anything is cut off or drawn.
 
-The order is penalties, biases, then bans, so that nothing undoes a ban. Rows that use none of it
-are not touched, and a batch without any such row costs one look.
+The order is penalties, biases, the program's own processors, then bans, so that nothing undoes a
+ban. Rows that use none of it are not touched, and a batch without any such row costs one look.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 import numpy as np
 from torch import Tensor
 
 from ..messages import Adjustments, Bools, Ints, Longs, RowState
+from .logits_processors import CustomLogits, LogitsProcessors
 from .penalties import Penalties
 from .token_bans import AllowedIds, BadWords, Biases, NoRepeatedNgrams
 
@@ -40,13 +41,15 @@ class Adjustment(Protocol):
 class Adjuster:
     """Every adjustment, and which slots use it."""
 
-    def __init__(self, tokens: Tensor) -> None:
+    def __init__(self, tokens: Tensor, processors: LogitsProcessors | None = None) -> None:
         """`tokens` are the tokens by slot, on the logits' device, kept up to date by their owner.
         # [num_slots, positions]"""
         num_slots = len(tokens)
+        self._custom = CustomLogits(tokens, processors or {})
         self._steps: tuple[Adjustment, ...] = (
             Penalties(tokens),
             Biases(num_slots),
+            self._custom,
             AllowedIds(num_slots),
             BadWords(tokens),
             NoRepeatedNgrams(tokens),
@@ -81,7 +84,13 @@ class Adjuster:
         """Change float32 logits [rows, vocab] in place; each row samples a position of a slot."""
         if not self.slots:
             return
+        self._custom.faults.clear()
         for step, is_on in zip(self._steps, self._is_on, strict=True):
             at = is_on[slots].nonzero()[0]
             if len(at):
                 step.apply(logits, at, slots[at], positions[at])
+
+    @property
+    def faults(self) -> Mapping[int, str]:
+        """Why slots could not be adjusted in the last step; their logits are not numbers now."""
+        return self._custom.faults

@@ -27,6 +27,7 @@ from .device import DeviceFacts, LoadedAddress, StepAddress
 from .huge_pages import huge_pages
 from .kv import PagedKV, bytes_per_position
 from .loading.resolve import resolve_model
+from .logits_processors import LogitsProcessors
 from .masks import AwaitedMasks
 from .memory import give_memory_back, size_host, size_pool
 from .models.opening import open_model
@@ -233,17 +234,19 @@ class _Worker:
             self._post(call)
 
 
-def open_cpu_device(options: DeviceOptions, post: Post) -> CpuDevice:
+def open_cpu_device(
+    options: DeviceOptions, post: Post, processors: LogitsProcessors | None = None
+) -> CpuDevice:
     """Load a model and size its KV memory. Raises ModelError or ConfigError."""
 
     def reload(runner: StepRunner, facts: DeviceFacts, source: str) -> DeviceFacts:
         dtype = choose_dtype(options.dtype)
         return load_other_weights(runner, facts, options, Path(source), dtype)
 
-    return CpuDevice(partial(_load, options), post, reload)
+    return CpuDevice(partial(_load, options, processors or {}), post, reload)
 
 
-def _load(options: DeviceOptions) -> tuple[StepRunner, DeviceFacts]:
+def _load(options: DeviceOptions, processors: LogitsProcessors) -> tuple[StepRunner, DeviceFacts]:
     dtype = choose_dtype(options.dtype)
     model = open_model(resolve_model(options.model), dtype, generic=options.generic)
     kv_dtype = choose_kv_dtype(model, options, dtype)
@@ -284,8 +287,9 @@ def _load(options: DeviceOptions) -> tuple[StepRunner, DeviceFacts]:
         eos_token_ids=model.eos_token_ids,
         host=host,
         fair_chunk=FAIR_CHUNK,
+        logits_processors=frozenset(processors),
     )
-    return StepRunner(bound, tables, kv, host_kv), facts
+    return StepRunner(bound, tables, kv, host_kv, processors), facts
 
 
 def choose_dtype(name: str) -> torch.dtype:

@@ -25,6 +25,7 @@ class DeviceFacts:
     eos_token_ids: frozenset[int]  # union of configuration and generation configuration
     fair_chunk: int | None = None  # positions of one prompt that a step takes in about 0.1 s
     host: HostMemory = NO_HOST_MEMORY  # that blocks can be moved to
+    logits_processors: frozenset[str] = frozenset()  # names that requests may call
 
 
 class Device(Protocol):

@@ -4,13 +4,14 @@ A request that adjusts its logits is served by the same code as on a real device
 token is what the oracle says.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
 
 from ..messages import Bools, Ints, Longs, RowState
 from .adjuster import Adjuster
+from .logits_processors import LogitsProcessors
 from .oracle import Oracle
 from .sampling import SamplingRows, sample
 from .slots import SlotTables
@@ -19,11 +20,23 @@ from .slots import SlotTables
 class OracleSampler:
     """Samples the slots that adjust their logits; with `draws` all, at their temperature."""
 
-    def __init__(self, tables: SlotTables, vocab_size: int, *, draws: bool) -> None:
+    def __init__(
+        self,
+        tables: SlotTables,
+        vocab_size: int,
+        *,
+        draws: bool,
+        processors: LogitsProcessors | None = None,
+    ) -> None:
         self._tables = tables
         self._vocab_size = vocab_size
         self._draws = draws
-        self._adjuster = Adjuster(torch.from_numpy(tables.tokens))
+        self._adjuster = Adjuster(torch.from_numpy(tables.tokens), processors)
+
+    @property
+    def faults(self) -> Mapping[int, str]:
+        """What is known of slots that have no sample in this step."""
+        return self._adjuster.faults
 
     def apply(self, new_rows: Iterable[RowState]) -> None:
         self._adjuster.apply(new_rows)

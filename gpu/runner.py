@@ -11,6 +11,7 @@ from ..messages import Copies, StepDone, StepPlan
 from ..messages.arrays import NO_INTS, Floats, Ints, Longs, frozen_ints
 from .adjuster import Adjuster
 from .kv import PagedKV
+from .logits_processors import LogitsProcessors
 from .logprobs import StepLogprobs
 from .masks import allowed_rows
 from .row_failures import row_failures
@@ -27,11 +28,16 @@ class StepRunner:
     """A model with its slot tables and KV memory. Knows no threads and no queue."""
 
     def __init__(
-        self, model: StepModel, tables: SlotTables, kv: PagedKV, host: PagedKV | None = None
+        self,
+        model: StepModel,
+        tables: SlotTables,
+        kv: PagedKV,
+        host: PagedKV | None = None,
+        processors: LogitsProcessors | None = None,
     ) -> None:
         self._model = model
         self._tables = tables
-        self._adjuster = Adjuster(torch.from_numpy(tables.tokens))
+        self._adjuster = Adjuster(torch.from_numpy(tables.tokens), processors)
         self.kv = kv
         self._host = host  # where blocks may be moved to
 
@@ -76,7 +82,7 @@ class StepRunner:
         sampled = sample(logits, SamplingRows.of(self._tables, slots, positions))
         self._tables.record(slots, positions, sampled)
         token_ids, counts = accept(plan, sampled)
-        failed = row_failures(plan, token_ids, counts)
+        failed = row_failures(plan, token_ids, counts, self._adjuster.faults)
         told = None
         if asked is not None and raw is not None:
             told = asked.tell(raw.numpy(), token_ids, counts, self._logits_behind)

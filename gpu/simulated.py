@@ -32,15 +32,17 @@ from .host import HostMemory
 from .logprobs import StepLogprobs
 from .masks import HeldMasks, allowed_tokens
 from .oracle import Hashes, Oracle, is_chain
-from .row_failures import NO_TOKEN
+from .row_failures import failure_of
 from .slots import SlotTables, expand_rows
 from .verify import accept, sampled_positions, sampled_tokens
 
 if TYPE_CHECKING:
+    from .logits_processors import LogitsProcessors
     from .oracle_sampling import OracleSampler
 
 CallLater: TypeAlias = Callable[[float, Callable[[], None]], object]
 
+_NO_MASKED = "its mask allows no token"
 LOAD_S = 0.5  # how long loading weights takes
 
 
@@ -86,6 +88,7 @@ class SimulatedDevice:
         oracle: Oracle | None = None,
         step_time: StepTime | None = None,
         draws: bool = False,
+        processors: "LogitsProcessors | None" = None,
     ) -> None:
         """With `draws` tokens are drawn at the requests' temperatures; else the oracle's word is
         taken, or the likeliest where a request adjusts its logits."""
@@ -100,6 +103,7 @@ class SimulatedDevice:
         self._host_tokens = np.full((facts.host.num_blocks, facts.block_size), -1, dtype=np.int32)
         self._host_hashes = np.zeros(self._host_tokens.shape, dtype=np.uint64)
         self._draws = draws
+        self._processors = processors
         self._sampler: OracleSampler | None = None  # once there is a row for it
         self._queue: deque[tuple[StepPlan, StepAddress]] = deque()
         self._masks = HeldMasks()
@@ -169,7 +173,12 @@ class SimulatedDevice:
         ):
             from .oracle_sampling import OracleSampler  # which needs torch
 
-            self._sampler = OracleSampler(self._slots, self.facts.vocab_size, draws=self._draws)
+            self._sampler = OracleSampler(
+                self._slots,
+                self.facts.vocab_size,
+                draws=self._draws,
+                processors=self._processors,
+            )
         if self._sampler is not None:
             self._sampler.apply(plan.new_rows)
 
@@ -202,10 +211,16 @@ class SimulatedDevice:
         ]
         if self._sampler is not None:
             self._sampler.sample(self.oracle, slots, positions, hashes, allowed, sampled)
+        faults = {} if self._sampler is None else self._sampler.faults
         for row, token_id in zip(rows.tolist(), sampled, strict=True):
             if token_id < 0 and prefixes[row] is not None:
                 failed.append(
-                    RowFailed(row, "its mask allows no token" if row in masks else NO_TOKEN)
+                    RowFailed(
+                        row,
+                        _NO_MASKED
+                        if row in masks
+                        else failure_of(token_id, faults.get(int(plan.slots[row]))),
+                    )
                 )
         self._slots.record(slots, positions, frozen_ints(sampled))
         token_ids, counts = accept(plan, np.maximum(frozen_ints(sampled), -1))

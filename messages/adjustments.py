@@ -19,6 +19,7 @@ class Adjustments:
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
     logit_bias: Mapping[int, float] = NO_BIAS
+    logits_processors: tuple[str, ...] = ()
     allowed_token_ids: tuple[int, ...] | None = None
     bad_words: tuple[tuple[int, ...], ...] = ()
     no_repeat_ngram_size: int = 0
@@ -31,6 +32,7 @@ class Adjustments:
             frequency_penalty=params.frequency_penalty,
             presence_penalty=params.presence_penalty,
             logit_bias=params.logit_bias,
+            logits_processors=params.logits_processors,
             allowed_token_ids=params.allowed_token_ids,
             bad_words=bad_words,
             no_repeat_ngram_size=params.no_repeat_ngram_size,

@@ -16,6 +16,7 @@ from .token_bias import NO_BIAS
 
 MAX_STOPS = 64  # each is looked for in every piece of the answer, beside everybody's steps
 MAX_STOP_CHARACTERS = 1_024
+MAX_PROCESSORS = 16
 MAX_ANSWERS = 1_024
 MAX_BAD_WORDS = 256
 MAX_BAD_WORD_CHARACTERS = 256
@@ -140,6 +141,15 @@ class SamplingParams:
             "device",
         ),
     ] = NO_BIAS
+    logits_processors: Annotated[
+        tuple[str, ...],
+        Param(
+            Texts("logits processor", MAX_PROCESSORS, MAX_STOP_CHARACTERS),
+            "Functions that the engine was given, each as `name` or `name=argument`.",
+            "device",
+            has_option=False,
+        ),
+    ] = ()
     allowed_token_ids: Annotated[
         tuple[int, ...] | None,
         Param(TokenIds(or_none=True), "Only these ids can be sampled.", "device"),

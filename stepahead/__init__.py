@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .actors.config import EngineConfig
     from .actors.engine import Engine
+    from .gpu.logits_processors import LogitsProcessor, ProcessedRows
     from .messages import (
         ConfigError,
         Delta,
@@ -34,7 +35,12 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {"Engine": ".actors.engine", "EngineConfig": ".actors.config"}
+_HOMES = {
+    "Engine": ".actors.engine",
+    "EngineConfig": ".actors.config",
+    "LogitsProcessor": ".gpu.logits_processors",
+    "ProcessedRows": ".gpu.logits_processors",
+}
 
 __all__ = [
     "ConfigError",
@@ -44,9 +50,11 @@ __all__ = [
     "EngineDead",
     "EngineOverloaded",
     "FinishReason",
+    "LogitsProcessor",
     "ModelError",
     "Output",
     "PositionLogprobs",
+    "ProcessedRows",
     "ReasoningDelta",
     "RequestFailed",
     "RequestRejected",

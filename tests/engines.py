@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
 
 from stepahead import Engine, EngineConfig
@@ -78,15 +79,20 @@ def make_facts(config: EngineConfig) -> DeviceFacts:
 
 
 def make_device(
-    config: EngineConfig, *, oracle: Oracle | None = None, draws: bool = False
+    config: EngineConfig,
+    *,
+    oracle: Oracle | None = None,
+    draws: bool = False,
+    processors: Any = None,
 ) -> SimulatedDevice:
     return SimulatedDevice(
-        make_facts(config),
+        replace(make_facts(config), logits_processors=frozenset(processors or ())),
         2 * config.max_num_seqs,
         asyncio.get_running_loop().call_later,
         oracle=oracle,
         step_time=STEP,
         draws=draws,
+        processors=processors,
     )
 
 
