@@ -6,7 +6,15 @@ from pathlib import Path
 from ..messages import ModelError, RequestRejected, SamplingParams
 
 _OF_SHORT_NAME = {"smollm2-135m": SamplingParams(temperature=0.2, top_p=0.9)}  # its model card
-_FIELDS = ("temperature", "top_k", "top_p", "min_p")
+_FIELDS = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "typical_p",
+    "repetition_penalty",
+    "no_repeat_ngram_size",
+)
 
 
 def recommended_params(model: str | Path, path: Path) -> SamplingParams:

@@ -46,25 +46,31 @@ class Penalties:
         base = self._take_in(logits, slots, positions)
         counts = self._counts.take(slots)  # [rows, vocab]
         self._count(counts, np.arange(len(slots)), slots, base, positions)  # drafts before it
-        is_said = counts > 0
-        rows = torch.from_numpy(at).to(logits.device)
-        part = self._divided(logits[rows], is_said, slots)
-        part -= _column(self._each[slots], part) * counts
-        part -= _column(self._once[slots], part) * is_said
-        logits[rows] = part
+        # A sequence has said little of the vocabulary: only that is looked up and put back. On a
+        # device with a queue of its own, finding it is a wait.
+        rows, token_ids = self._known(counts, slots).nonzero(as_tuple=True)
+        count = counts[rows, token_ids]
+        where = torch.from_numpy(at).to(logits.device)[rows], token_ids
+        values = logits[where]
+        factor = self._of(self._factors, slots, rows)
+        values = torch.where(values > 0, values / factor, values * factor)
+        values -= self._of(self._each, slots, rows) * count
+        values -= self._of(self._once, slots, rows) * (count > 0)
+        logits[where] = values
 
-    def _divided(self, part: Tensor, is_said: Tensor, slots: Longs) -> Tensor:
-        """The repetition penalty, where there is one."""
+    def _known(self, counts: Tensor, slots: Longs) -> Tensor:
+        """What is penalised: what was said, and for repetition the prompt.  # [rows, vocab]"""
+        is_known = counts > 0
         has_factor = (self._factors[slots] != 1).nonzero()[0]
-        if not len(has_factor):
-            return part
-        some = torch.from_numpy(has_factor).to(part.device)
-        own = slots[has_factor]
-        is_known = is_said[some] | self._in_prompt.take(own)
-        factor, logits = _column(self._factors[own], part), part[some]
-        divided = torch.where(logits > 0, logits / factor, logits * factor)
-        part[some] = torch.where(is_known, divided, logits)
-        return part
+        if len(has_factor):
+            some = torch.from_numpy(has_factor).to(counts.device)
+            is_known[some] |= self._in_prompt.take(slots[has_factor])
+        return is_known
+
+    @staticmethod
+    def _of(column: NDArray[np.float32], slots: Longs, rows: Tensor) -> Tensor:
+        """A column's value for each of these rows of the batch."""
+        return torch.from_numpy(column[slots]).to(rows.device)[rows]
 
     def _take_in(self, logits: Tensor, slots: Longs, positions: Ints) -> Ints:
         """Count every token before the first position that each slot samples; that, by row."""
@@ -97,7 +103,3 @@ class Penalties:
         token_ids = self._tokens[of_slots, torch.from_numpy(positions).to(device)].long()
         where = torch.from_numpy(places[rows]).to(device), token_ids
         counts.index_put_(where, counts.new_ones(()), accumulate=True)
-
-
-def _column(values: NDArray[np.float32], part: Tensor) -> Tensor:
-    return torch.from_numpy(values).to(part.device).unsqueeze(1)

@@ -633,7 +633,7 @@ def test_an_engine_closed_while_its_model_loads_does_not_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def scenario() -> None:
-        async def slowly(config: EngineConfig, num_slots: int) -> Backend:
+        async def slowly(config: EngineConfig, num_slots: int, _: object) -> Backend:
             await asyncio.sleep(1)
             return await open_backend(config, num_slots)
 
