@@ -11,7 +11,8 @@ import numpy as np
 from torch import Tensor
 
 from ..messages import Adjustments, Bools, Ints, Longs, RowState
-from .logits_processors import CustomLogits, LogitsProcessors
+from .custom_logits import CustomLogits
+from .logits_processors import LogitsProcessors
 from .penalties import Penalties
 from .token_bans import AllowedIds, BadWords, Biases, NoRepeatedNgrams
 
