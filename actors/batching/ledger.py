@@ -194,7 +194,10 @@ class Ledger:
         length is that of the sequence with the token.
         """
         slots, ends = plan.slots, plan.starts + plan.lengths
-        if is_current or not np.count_nonzero(plan.epochs != self.epoch[slots]):
+        is_current = is_current or not (  # a jump passes a row in flight within its epoch
+            self.structured or np.count_nonzero(plan.epochs != self.epoch[slots])
+        )
+        if is_current:
             self.written[slots] = ends
             if len(token_ids) < len(slots):
                 slots, ends = slots[plan.samples], ends[plan.samples]
