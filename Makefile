@@ -44,6 +44,7 @@ check-model: $(TEST_READY)
 
 docs: $(TEST_READY)
 	$(BIN)/python -m stepahead.messages.param_docs docs/sampling.md
+	$(BIN)/python -m stepahead.gpu.kernels.gate docs/kernels.md
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache

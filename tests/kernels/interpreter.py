@@ -1,0 +1,82 @@
+"""Runs kernels on the CPU in Triton's interpreter; import this before any kernel.
+
+Two things there are not as on a GPU and are put right: products of bfloat16 matrices multiply the
+bit patterns, and float32 is cut off to bfloat16 instead of rounded to nearest.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+assert "triton" not in sys.modules or "TRITON_INTERPRET" in os.environ, (
+    "Triton is loaded as a compiler already, and can be one thing only in a process"
+)
+os.environ["TRITON_INTERPRET"] = "1"  # read wherever a function becomes a kernel
+pytest.importorskip("triton", reason="Triton is not installed: the extra `gpu` brings it")
+
+import triton.language as tl  # noqa: E402
+from triton.runtime import interpreter  # noqa: E402
+
+from stepahead.gpu.kernels import activation, machine_code, norm  # noqa: E402
+
+__all__ = ["DTYPES", "activation", "assert_close", "machine_code", "norm", "random_tensor"]
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+_ULP = {torch.float32: 2.0**-20, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}
+
+
+def random_tensor(seed: int, *shape: int, dtype: torch.dtype, padding: int = 0) -> Tensor:
+    """Normal numbers; rows of the first dimension lie `padding` numbers further apart, which hold
+    NaN: whoever reads them shows it."""
+    generator = torch.Generator().manual_seed(seed)
+    whole = torch.full((shape[0], int(np.prod(shape[1:])) + padding), float("nan"), dtype=dtype)
+    values = whole[:, : whole.shape[1] - padding]
+    values.copy_(torch.randn(values.shape, generator=generator))
+    return whole.as_strided(shape, (whole.shape[1], *torch.empty(shape[1:]).stride()))
+
+
+def assert_close(given: Tensor, expected: Tensor, ulps: float = 1.0) -> None:
+    """Equal up to some units in the last place of numbers about as large as 1, or their own."""
+    bound = ulps * _ULP[expected.dtype]
+    torch.testing.assert_close(given, expected, rtol=bound, atol=bound)
+
+
+def _install_bfloat16() -> None:
+    builder: Any = interpreter.InterpreterBuilder
+    create_dot: Callable[..., Any] = builder.create_dot
+    cast_impl: Callable[..., Any] = builder.cast_impl
+
+    def rounding_dot(self: Any, a: Any, b: Any, d: Any, *options: Any) -> Any:
+        if tl.bfloat16 not in (a.dtype.scalar, b.dtype.scalar):
+            return create_dot(self, a, b, d, *options)
+        product = np.matmul(_widened(a), _widened(b), dtype=np.float32)
+        return interpreter.TensorHandle(product + d.data, d.dtype.scalar)
+
+    def rounding_cast(self: Any, source: Any, target: Any) -> Any:
+        if source.dtype.scalar == tl.float32 and target.scalar == tl.bfloat16:
+            return interpreter.TensorHandle(_narrowed(source.data), tl.bfloat16)
+        return cast_impl(self, source, target)
+
+    builder.create_dot, builder.cast_impl = rounding_dot, rounding_cast
+
+
+def _widened(handle: Any) -> Any:
+    if handle.dtype.scalar != tl.bfloat16:
+        return handle.data
+    return (handle.data.astype(np.uint32) << 16).view(np.float32)
+
+
+def _narrowed(values: Any) -> Any:
+    """To nearest, ties to even, as integers."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return np.where(np.isnan(values), np.uint16(0x7FC0), rounded.astype(np.uint16))
+
+
+_install_bfloat16()
