@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from ..messages.arrays import Bools, Floats, Ints, Longs
+from .cuts import cuts_of
 from .draws import draw
 from .noise import row_keys
 from .row_failures import NONE_LEFT, NOT_NUMBERS
 from .slots import SlotTables
 from .typical import is_typical
 
-_CANDIDATES = (256, 4096)  # likeliest tokens looked at before a whole row is sorted
 _LEAST_TEMPERATURE = 1e-5  # below it the likeliest token wins for certain: greedy
 
 _LEAST_LOGIT = np.finfo(np.float32).min  # what is banned is below it
@@ -78,7 +78,9 @@ def sample(logits: Tensor, rows: SamplingRows) -> Ints:
     if not is_usable.all():
         token_ids[~is_usable] = NOT_NUMBERS
         token_ids[best == -np.inf] = NONE_LEFT
-    is_random = is_usable & (rows.temperature > _LEAST_TEMPERATURE)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        has_room = np.isfinite(best / rows.temperature)  # else huge logits would be infinite
+    is_random = is_usable & has_room & (rows.temperature > _LEAST_TEMPERATURE)
     if is_random.any():
         _draw(wide, rows, np.flatnonzero(is_random), token_ids)
     sampled: Ints = token_ids.astype(np.int32)
@@ -89,7 +91,7 @@ def _draw(wide: Tensor, rows: SamplingRows, chosen: Longs, out: Longs) -> None:
     """Sample the chosen rows into `out`."""
     picked = wide if len(chosen) == len(wide) else wide[torch.from_numpy(chosen)]
     scaled = picked / torch.from_numpy(rows.temperature[chosen]).unsqueeze(1)  # [rows, vocab]
-    cuts = _cuts(scaled, rows.top_k[chosen], rows.top_p[chosen], rows.min_p[chosen])
+    cuts = cuts_of(scaled, rows.top_k[chosen], rows.top_p[chosen], rows.min_p[chosen])
     key0, key1 = row_keys(rows.seed[chosen], rows.positions[chosen], rows.index[chosen])
     typical_p = rows.typical_p[chosen]
     is_cut = (cuts > -np.inf) | (typical_p < 1)
@@ -116,60 +118,3 @@ def _kept(values: Floats, cuts: Floats, typical_p: Floats) -> Bools:
             values[has_typical], kept[has_typical], typical_p[has_typical]
         )
     return kept
-
-
-def _cuts(scaled: Tensor, top_k: Ints, top_p: Floats, min_p: Floats) -> Floats:
-    """The least scaled logit that each row may sample; minus infinity where all may be."""
-    cuts = np.full(len(scaled), -np.inf, dtype=np.float32)
-    vocab = scaled.shape[1]
-    has_top = ((top_k > 0) & (top_k < vocab)) | (top_p < 1)
-    if has_top.any():
-        wanted = np.flatnonzero(has_top)
-        part = scaled[torch.from_numpy(wanted)]
-        k = np.where((top_k > 0) & (top_k < vocab), top_k, vocab)[wanted]
-        cuts[wanted] = _top_cuts(part, k.astype(np.int64), top_p[wanted])
-    has_min_p = min_p > 0
-    if has_min_p.any():
-        best = scaled.amax(dim=-1).numpy()
-        log_share = np.log(min_p, where=has_min_p, out=np.full_like(min_p, -np.inf))
-        cuts = np.maximum(cuts, best + log_share)
-    return cuts
-
-
-def _top_cuts(scaled: Tensor, top_k: Longs, top_p: Floats) -> Floats:
-    """Look at the likeliest candidates first, and at more where those do not suffice."""
-    cuts = np.empty(len(scaled), dtype=np.float32)
-    open_rows = np.arange(len(scaled))
-    for wanted in (*_CANDIDATES, scaled.shape[1]):
-        count = min(wanted, scaled.shape[1])
-        part = scaled if len(open_rows) == len(scaled) else scaled[torch.from_numpy(open_rows)]
-        found, is_settled = _cuts_among(part, count, top_k[open_rows], top_p[open_rows])
-        cuts[open_rows] = found
-        open_rows = open_rows[~is_settled]
-        if not len(open_rows):
-            break
-    return cuts
-
-
-def _cuts_among(scaled: Tensor, count: int, top_k: Longs, top_p: Floats) -> tuple[Floats, Bools]:
-    """The cuts that the likeliest `count` tokens of each row give, and where they are final."""
-    is_all = count == scaled.shape[1]
-    likeliest = scaled.topk(count, dim=-1).values  # [rows, count], in falling order
-    rows = torch.arange(len(scaled))
-    cut_k = likeliest[rows, torch.from_numpy(np.minimum(top_k, count) - 1)]
-    is_kept = likeliest >= cut_k.unsqueeze(1)
-    # top-p shares are of what top-k kept: some of these tokens, or the whole vocabulary.
-    k_is_off = torch.from_numpy(top_k >= scaled.shape[1])
-    kept_mass = likeliest.masked_fill(~is_kept, float("-inf")).logsumexp(dim=-1)
-    mass = torch.where(k_is_off, scaled.logsumexp(dim=-1), kept_mass)
-    share = (likeliest - mass.unsqueeze(1)).exp_().masked_fill_(~is_kept, 0.0)
-    likelier = share.cumsum(dim=-1) - share
-    num_kept = (is_kept & (likelier < torch.from_numpy(top_p).unsqueeze(1))).sum(dim=-1)
-    num_kept.clamp_(min=1)
-    cut_p = likeliest[rows, num_kept - 1]
-    p_is_off = torch.from_numpy(top_p >= 1)
-    cuts = torch.where(p_is_off, cut_k, cut_p)
-    # The last candidate says nothing of those behind it: they may tie with it or belong too.
-    k_is_inside = torch.from_numpy(top_k < count)
-    is_settled = k_is_inside | (k_is_off & ~p_is_off & (num_kept < count))
-    return cuts.numpy(), is_settled.numpy() | is_all
