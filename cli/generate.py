@@ -1,12 +1,10 @@
 """`engine-cli generate`: continue a prompt as it stands, without a chat template."""
 
-from collections.abc import Sequence
-
 import click
 
 from ..actors.config import EngineConfig
-from ..messages import PositionLogprobs, SamplingParams
-from .logprobs import logprob_fields, logprob_table
+from ..messages import SamplingParams
+from .logprobs import ToldTokens, logprob_table
 from .mistake import Mistake
 from .options import EngineOptions, engine_options
 from .output import write, write_answer, write_json
@@ -39,21 +37,17 @@ async def _generate(
     async with running_engine(config) as engine:
         if as_json:
             result = await engine.generate(prompt, params)
-            write_json(result_fields(result) | logprob_fields(result))
+            write_json(result_fields(result))
             return
         if params.n > 1:
             for output in (await engine.generate(prompt, params)).outputs:
                 write_answer(f"[{output.index}] {output.text}")
                 write("\n")
+                if output.logprobs:
+                    write(logprob_table("answer", output.logprobs) + "\n")
             return
-        told: list[PositionLogprobs] = []
-        told_of_prompt: Sequence[PositionLogprobs | None] = ()
+        told = ToldTokens()
         async for delta in engine.stream(prompt, params):
             write_answer(delta.text)
-            told += delta.logprobs or ()
-            told_of_prompt = delta.prompt_logprobs or told_of_prompt
-        write("\n")
-        if told_of_prompt:
-            write("\n" + logprob_table("prompt", told_of_prompt))
-        if told:
-            write("\n" + logprob_table("answer", told))
+            told.add(delta)
+        write("\n" + told.tables())

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
 from ..messages import AnswerPart, Output, Result
+from .logprob_fields import logprob_fields, prompt_logprob_fields
 from .output import is_plain, is_terminal, without_controls
 
 _COUNTS = ("prompt_tokens", "completion_tokens", "cached_tokens")
@@ -15,6 +16,7 @@ def result_fields(result: Result) -> dict[str, object]:
     return {
         **_output_fields(result.outputs[0]),
         **_further(result.outputs),
+        **prompt_logprob_fields(result),
         "usage": {name: getattr(result.usage, name) for name in _COUNTS},
         "timings": asdict(result.timings),
     }
@@ -31,6 +33,7 @@ def _output_fields(output: Output) -> dict[str, object]:
         "finish_reason": str(output.finish_reason),
         "stop_reason": output.stop_reason,
         **({"message": output.message} if output.parts else {}),
+        **logprob_fields(output),
     }
 
 

@@ -204,3 +204,26 @@ def test_logprobs_are_in_the_json_object_and_below_a_plain_answer() -> None:
     first = answer_rows.splitlines()[1]
     assert first.startswith(repr(said["logprobs"][0]["text"]))
     assert f"{said['logprobs'][0]['logprob']:.4f}" in first
+
+
+def test_a_chat_tells_logprobs_in_its_events_and_below_a_plain_answer() -> None:
+    asked = ("--logprobs", "1", "--prompt-logprobs", "0")
+    lines = piped("chat", "Hi", "--json", *asked, *SIMULATED).stdout.splitlines()
+    plain = piped("chat", "Hi", *asked, *SIMULATED).stdout
+
+    *deltas, end = [json.loads(line) for line in lines][1:]
+    told = [one for delta in deltas for one in delta["logprobs"]]
+    assert [one["token_id"] for one in told] == end["token_ids"]
+    assert end["logprobs"] == told
+    assert len(end["prompt_logprobs"]) == end["usage"]["prompt_tokens"]
+    answer, prompt_rows, answer_rows = plain.split("\n\n")
+    assert answer == end["text"]
+    assert len(prompt_rows.splitlines()) == 1 + end["usage"]["prompt_tokens"]
+    assert answer_rows.splitlines()[1].startswith(repr(told[0]["text"]))
+
+
+def test_each_of_several_answers_tells_its_own_logprobs() -> None:
+    line = piped("generate", "Hi", "--json", "--logprobs", "0", "--n", "2", *SIMULATED).stdout
+
+    for output in json.loads(line)["outputs"]:
+        assert [one["token_id"] for one in output["logprobs"]] == output["token_ids"]

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 from ...actors.engine import Engine
 from ...messages import Delta, ReasoningDelta, ToolCallDelta
+from ..logprobs import ToldTokens
 from ..output import without_controls, write
 from .look import Look
 
@@ -22,6 +23,7 @@ class Answer:
         self.is_stopped = False  # by the user
         self._is_thinking = False  # what was shown last is reasoning
         self._pieces: list[str] = []
+        self.told = ToldTokens()
         self.final: Delta | None = None  # with the reason, usage and timings
 
     @property
@@ -52,6 +54,7 @@ class Answer:
 
     async def _show(self, deltas: AsyncIterator[Delta]) -> None:
         async for delta in deltas:
+            self.told.add(delta)
             if delta.text:
                 self._pieces.append(without_controls(delta.text))
                 self._show_parts(delta)

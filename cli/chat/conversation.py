@@ -119,6 +119,7 @@ class Chat:
             return
         self.asked = Asked(answer.request_id, final)
         self.stats.record(final)
+        write(answer.told.tables())
         context = self.engine.facts.max_model_len
         self.say(self.look.dim(status_line(final, params, context)))
 

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from ...actors.chat_options import ChatWords
 from ...actors.collecting import Collected
 from ...messages import Delta, FinishReason, RequestFailed, SamplingParams
+from ..logprob_fields import position_fields
+from ..logprobs import ToldTokens
 from ..output import write, write_answer, write_json
 from ..render import part_fields, result_fields
 from .session import Message
@@ -17,10 +19,12 @@ async def answer_text(
     engine: "Engine", messages: list[Message], params: SamplingParams, words: ChatWords
 ) -> None:
     """Show the answer as it comes. Raises RequestFailed where it fails on the way."""
+    told = ToldTokens()
     async for delta in engine.stream_chat(messages, params, **words):
         write_answer(delta.text)
+        told.add(delta)
         _check(delta)
-    write("\n")
+    write("\n" + told.tables())
 
 
 async def answer_events(
@@ -40,11 +44,13 @@ async def answer_events(
 
 
 def _fields(delta: Delta) -> dict[str, object]:
+    told = delta.logprobs
     return {
         **({"index": delta.index} if delta.index else {}),
         "text": delta.text,
         "token_ids": list(delta.token_ids),
         "parts": [part_fields(part) for part in delta.parts],
+        **({} if told is None else {"logprobs": [position_fields(one) for one in told]}),
     }
 
 
