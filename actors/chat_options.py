@@ -5,7 +5,8 @@ from dataclasses import dataclass, fields
 from typing import Any, TypedDict
 
 from ..messages import ChatFormat, RequestRejected
-from .request_options import Options, short
+from ..messages.param_rules import shown
+from .request_options import Options
 from .text.answer_formats import REASONING_FORMATS, TOOL_FORMATS, begun_in
 from .text.conversation import checked_tools
 
@@ -38,7 +39,7 @@ class ChatOptions:
         """Raise RequestRejected where a value has no meaning, naming it."""
         if not isinstance(self.continue_final_message, bool):
             raise RequestRejected(
-                f"continue_final_message is {short(self.continue_final_message)}; "
+                f"continue_final_message is {shown(self.continue_final_message)}; "
                 "it must be True or False"
             )
         checked_tools(self.tools)
@@ -47,7 +48,7 @@ class ChatOptions:
             isinstance(options, Mapping) and all(isinstance(name, str) for name in options)
         ):
             raise RequestRejected(
-                f"template_options is {short(options)}; it must map names to values"
+                f"template_options is {shown(options)}; it must map names to values"
             )
         _check_format("reasoning_format", self.reasoning_format, REASONING_FORMATS)
         _check_format("tool_format", self.tool_format, tuple(TOOL_FORMATS))
@@ -79,4 +80,4 @@ def _chosen(said: str, otherwise: str | None) -> str | None:
 def _check_format(name: str, given: object, formats: Sequence[str]) -> None:
     known = ("auto", "none", *formats)
     if given not in known:
-        raise RequestRejected(f"{name} is {short(given)}; it must be one of {', '.join(known)}")
+        raise RequestRejected(f"{name} is {shown(given)}; it must be one of {', '.join(known)}")

@@ -14,9 +14,10 @@ from ..messages import (
     SamplingParams,
     Score,
 )
+from ..messages.param_rules import shown
 from .config import EngineConfig
 from .prompt_texts import Prompt
-from .request_options import Options, ScoreOptions, short
+from .request_options import Options, ScoreOptions
 from .stream import DeltaStream
 from .wiring import Wiring
 
@@ -52,7 +53,7 @@ class EngineScoring(ABC):
         """
         if isinstance(completions, str) or not isinstance(completions, Sequence):
             raise RequestRejected(
-                f"completions is {short(completions)}; it must be a sequence of texts or of "
+                f"completions is {shown(completions)}; it must be a sequence of texts or of "
                 "sequences of token ids"
             )
         texts = self._started.intake.texts

@@ -18,6 +18,7 @@ from ..messages import (
     RequestRejected,
     SamplingParams,
 )
+from ..messages.param_rules import shown
 from .actor import Address
 from .chat_options import ChatOptions
 from .grammars import GrammarService
@@ -26,7 +27,7 @@ from .offload import Offload
 from .param_checks import check_against_model
 from .prompt_texts import Conversation, Prompt, PromptTexts, is_conversation
 from .prompts import PromptReader
-from .request_options import RequestOptions, salt_bytes, short
+from .request_options import RequestOptions, salt_bytes
 from .streams import OutputStream, OutputStreams
 from .text.tokenizer import Tokenizer
 
@@ -169,7 +170,7 @@ class Intake:
             seed=secrets.randbits(63) if params.seed is None else params.seed,
             max_tokens=max_tokens,
             stop_token_ids=self._stop_ids(params),
-            priority=options.priority,
+            priority=int(options.priority),
             deadline_ns=_after(stream.opened_ns, options.deadline),
             queue_deadline_ns=_after(stream.opened_ns, options.queue_timeout),
             cache_salt=salt,
@@ -192,7 +193,7 @@ class Intake:
         self._streams.check_alive()
         options.check()
         if not isinstance(params, SamplingParams):
-            raise RequestRejected(f"params is {short(params)}; it must be SamplingParams")
+            raise RequestRejected(f"params is {shown(params)}; it must be SamplingParams")
         self._check_room(options.request_id, params.n)
         self._logprobs.check(params)
         check_against_model(params, self._facts)

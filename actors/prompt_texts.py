@@ -7,10 +7,10 @@ from typing import Any, TypeAlias, TypeGuard, TypeVar
 import numpy as np
 
 from ..messages import ChatFormat, Ints, RequestRejected, seal
+from ..messages.param_rules import shown
 from .chat_options import ChatOptions
 from .offload import Offload
 from .prompts import PromptReader
-from .request_options import short
 from .text.bad_words import bad_word_ids
 from .text.tokenizer import Tokenizer
 
@@ -109,7 +109,7 @@ class PromptTexts:
             ids = array("q", token_ids).tolist()
         except (TypeError, OverflowError) as error:
             raise RequestRejected(
-                f"token_ids is {short(token_ids)}; it must be a sequence of token ids"
+                f"token_ids is {shown(token_ids)}; it must be a sequence of token ids"
             ) from error
 
         def decoded() -> str:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..gpu.device import DeviceFacts
 from ..messages import Ints, RequestRejected, seal
-from .request_options import short
+from ..messages.param_rules import shown
 
 SLICE = 8_192  # tokens: about 0.2 ms
 
@@ -85,7 +85,7 @@ class PromptReader:
             is_id = isinstance(token_id, (int, np.integer)) and not isinstance(token_id, bool)
             if not is_id or not 0 <= token_id < self._facts.vocab_size:
                 raise RequestRejected(
-                    f"the prompt holds {short(token_id)}; "
+                    f"the prompt holds {shown(token_id)}; "
                     f"token ids go from 0 to {self._facts.vocab_size - 1}"
                 )
         _refuse(prompt)
@@ -93,5 +93,5 @@ class PromptReader:
 
 def _refuse(prompt: object) -> NoReturn:
     raise RequestRejected(
-        f"the prompt is {short(prompt)}; it must be text or a sequence of token ids"
+        f"the prompt is {shown(prompt)}; it must be text or a sequence of token ids"
     )

@@ -1,10 +1,10 @@
 """RequestOptions: what a caller may say of a request beside its prompt and its sampling."""
 
 from dataclasses import dataclass
-from numbers import Real
 from typing import TypedDict
 
 from ..messages import RequestRejected
+from ..messages.param_rules import as_number, as_whole, shown
 
 MAX_SECONDS = 1e9
 
@@ -39,11 +39,12 @@ class RequestOptions:
         if self.request_id is not None and (
             not isinstance(self.request_id, str) or not self.request_id
         ):
-            raise RequestRejected(f"request_id is {self.request_id!r}; it must be a string")
-        if isinstance(self.priority, bool) or not isinstance(self.priority, int):
-            raise RequestRejected(f"priority is {self.priority!r}; it must be a whole number")
-        if not -(2**31) <= self.priority < 2**31:
-            raise RequestRejected(f"priority is {self.priority}; it must fit 32 bits")
+            raise RequestRejected(f"request_id is {shown(self.request_id)}; it must be a string")
+        priority = as_whole(self.priority)
+        if priority is None:
+            raise RequestRejected(f"priority is {shown(self.priority)}; it must be a whole number")
+        if not -(2**31) <= priority < 2**31:
+            raise RequestRejected(f"priority is {shown(priority)}; it must fit 32 bits")
         check_seconds("deadline", self.deadline)
         check_seconds("queue_timeout", self.queue_timeout)
         check_salt(self.cache_salt)
@@ -56,22 +57,16 @@ def salt_bytes(cache_salt: str | None) -> bytes:
 
 def check_salt(cache_salt: object) -> None:
     if cache_salt is not None and not isinstance(cache_salt, str):
-        raise RequestRejected(f"cache_salt is {short(cache_salt)}; it must be a text")
+        raise RequestRejected(f"cache_salt is {shown(cache_salt)}; it must be a text")
 
 
 def check_seconds(name: str, seconds: object) -> None:
     if seconds is not None and not _is_duration(seconds):
         raise RequestRejected(
-            f"{name} is {short(seconds)}; it must be above 0 and below 1e9 seconds"
+            f"{name} is {shown(seconds)}; it must be above 0 and below 1e9 seconds"
         )
 
 
-def short(value: object) -> str:
-    """What a caller gave, for a message of one line."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
 def _is_duration(seconds: object) -> bool:
-    is_number = isinstance(seconds, Real) and not isinstance(seconds, bool)
-    return is_number and 0 < seconds < MAX_SECONDS  # type: ignore[operator]  # it is a number
+    number = as_number(seconds)
+    return number is not None and 0 < number < MAX_SECONDS

@@ -4,6 +4,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any, Literal, Protocol, TypeAlias
 
 from .errors import RequestRejected
@@ -56,11 +57,12 @@ class Whole:
     def read(self, name: str, value: object) -> int | None:
         if value is None and self.or_none:
             return None
-        if isinstance(value, bool) or not isinstance(value, int) or value < self.least:
+        number = as_whole(value)
+        if number is None or number < self.least:
             raise wrong(name, value, self.right)
-        if value > self.most:
+        if number > self.most:
             raise wrong(name, value, "below 2**63" if self.most == MAX_INT else self.right)
-        return value
+        return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +75,12 @@ class Number:
     is_above: bool = False  # the least itself is not allowed
 
     def read(self, name: str, value: object) -> float:
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not is_number or not self.least <= value <= self.most:  # type: ignore[operator]  # so
+        number = as_number(value)
+        if number is None or not self.least <= number <= self.most:
             raise wrong(name, value, self.right)
-        if self.is_above and value == self.least:
+        if self.is_above and number == self.least:
             raise wrong(name, value, self.right)
-        return float(value)  # type: ignore[arg-type]  # a number
+        return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +142,8 @@ class TokenIds:
         token_ids = as_tuple(value)
         if token_ids is None or (self.or_none and not token_ids):
             raise wrong(name, value, self.right)
-        for token_id in token_ids:
-            Whole(0).read(name, token_id)
-        return token_ids
+        rule = Whole(0)
+        return tuple(rule.read(name, token_id) for token_id in token_ids)  # type: ignore[misc]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,14 +163,41 @@ class Biases:
     def read(self, name: str, value: object) -> TokenBias:
         if not isinstance(value, Mapping):
             raise wrong(name, value, self.right)
-        for token_id, bias in value.items():
-            if isinstance(token_id, bool) or not isinstance(token_id, int) or token_id < 0:
-                raise wrong(f"a token id of {name}", token_id, "a whole number of at least 0")
-            is_number = isinstance(bias, (int, float)) and not isinstance(bias, bool)
-            if not is_number or not (self.least <= bias <= self.most or bias == -math.inf):
+        biases: dict[int, float] = {}
+        for key, given in value.items():
+            token_id, bias = _id_of(key), as_number(given)
+            if token_id is None or token_id < 0:
+                raise wrong(f"a token id of {name}", key, "a whole number of at least 0")
+            if bias is None or not (self.least <= bias <= self.most or bias == -math.inf):
                 right = f"a number from {self.least:g} to {self.most:g}, or minus infinity"
-                raise wrong(f"{name} of token {token_id}", bias, right)
-        return TokenBias({token_id: float(bias) for token_id, bias in value.items()})
+                raise wrong(f"{name} of token {token_id}", given, right)
+            biases[token_id] = bias
+        return TokenBias(biases)
+
+
+def _id_of(key: object) -> int | None:
+    """A token id; JSON, where each name is a text, writes it as its digits."""
+    if isinstance(key, str) and key.isascii() and key.isdecimal() and len(key) < 20:
+        return int(key)
+    return as_whole(key)
+
+
+def as_whole(value: object) -> int | None:
+    """A whole number, also one of numpy's; None for anything else. True and False are none."""
+    if type(value) is int:
+        return value
+    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+    return int(value) if is_whole else None  # type: ignore[call-overload]  # it is one
+
+
+def as_number(value: object) -> float | None:
+    """A real number, also one of numpy's; None for anything else. True and False are none."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return None
+    try:
+        return float(value)
+    except OverflowError:  # a whole number that no float holds
+        return math.nan
 
 
 def as_tuple(value: object) -> tuple[Any, ...] | None:
@@ -184,8 +212,11 @@ def wrong(name: str, given: object, right: str) -> RequestRejected:
 
 def shown(value: object) -> str:
     """What a caller gave, for a message of one line."""
+    if isinstance(value, int) and abs(value) >= 10**100:  # too long to print, or to read
+        return "a very large number"
     try:
         text = repr(value)
-    except ValueError:  # a whole number of thousands of digits
-        return "a very large number"
+    except Exception:  # a caller's own type may raise anything
+        text = f"a {type(value).__name__}"
+    text = " ".join(text.split("\n"))
     return text if len(text) <= 100 else text[:97] + "..."

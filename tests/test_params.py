@@ -1,5 +1,6 @@
 """Sampling parameters that have no meaning are refused with a sentence that names them."""
 
+import json
 import math
 import pickle
 from dataclasses import fields, replace
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import get_type_hints
 
 import click
+import numpy as np
 import pytest
 
 from stepahead import RequestRejected, SamplingParams
@@ -51,7 +53,12 @@ from stepahead.messages.params import PARAMETERS
         ("logit_bias", {3: math.nan}),
         ("logit_bias", {3: math.inf}),
         ("logit_bias", {-1: 1.0}),
-        ("logit_bias", {"3": 1.0}),
+        ("logit_bias", {"three": 1.0}),
+        ("logit_bias", {"-3": 1.0}),
+        ("logit_bias", {3: np.float32("nan")}),
+        ("temperature", np.float32("inf")),
+        ("top_k", np.bool_(True)),
+        ("stop_token_ids", [[1]]),
         ("logit_bias", {3: True}),
         ("logit_bias", [3]),
         ("allowed_token_ids", ()),
@@ -75,6 +82,49 @@ from stepahead.messages.params import PARAMETERS
 def test_a_value_without_meaning_is_refused_by_name(name: str, value: object) -> None:
     with pytest.raises(RequestRejected, match=name if value != ("",) else "stop string"):
         SamplingParams(**{name: value})  # type: ignore[arg-type]  # on purpose
+
+
+class _Unshown:
+    def __repr__(self) -> str:
+        raise RuntimeError("half made")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [_Unshown(), np.eye(2), 10**5_000, "a\nb", [object()] * 99],
+    ids=["unshown", "matrix", "huge", "lines", "many"],
+)
+@pytest.mark.parametrize("name", [*PARAMETERS])
+def test_what_is_wrong_is_said_in_one_line_whatever_was_given(name: str, value: object) -> None:
+    if isinstance(value, str) and name in ("stop", "bad_words", "logits_processors"):
+        return
+    with pytest.raises(RequestRejected) as refusal:
+        SamplingParams(**{name: value})  # type: ignore[arg-type]  # on purpose
+
+    assert name in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+    assert len(str(refusal.value)) < 300
+
+
+def test_numbers_of_numpy_are_numbers_and_are_kept_as_plain_ones() -> None:
+    given = SamplingParams(
+        top_k=np.int64(3),  # type: ignore[arg-type]  # on purpose
+        temperature=np.float32(0.5),  # type: ignore[arg-type]
+        stop_token_ids=list(np.arange(2)),  # type: ignore[arg-type]
+        logit_bias={np.int32(7): np.float32(2)},  # type: ignore[dict-item]
+    )
+
+    assert given == SamplingParams(
+        top_k=3, temperature=0.5, stop_token_ids=(0, 1), logit_bias={7: 2.0}
+    )
+    kept = (given.top_k, given.temperature, *given.stop_token_ids, *given.logit_bias)
+    assert {type(value) for value in kept} == {int, float}
+
+
+def test_json_names_the_ids_of_biases_by_their_digits() -> None:
+    given = SamplingParams.from_dict(json.loads('{"logit_bias": {"3": 1, "40": -100}}'))
+
+    assert given.logit_bias == {3: 1.0, 40: -100.0}
 
 
 def test_more_tokens_at_least_than_at_most_are_refused() -> None:
