@@ -23,9 +23,26 @@ pytest.importorskip("triton", reason="Triton is not installed: the extra `gpu` b
 import triton.language as tl  # noqa: E402
 from triton.runtime import interpreter  # noqa: E402
 
-from stepahead.gpu.kernels import activation, machine_code, norm  # noqa: E402
+from stepahead.gpu.kernels import (  # noqa: E402
+    activation,
+    block_copy,
+    cache_write,
+    gumbel,
+    machine_code,
+    norm,
+)
 
-__all__ = ["DTYPES", "activation", "assert_close", "machine_code", "norm", "random_tensor"]
+__all__ = [
+    "DTYPES",
+    "activation",
+    "assert_close",
+    "block_copy",
+    "cache_write",
+    "gumbel",
+    "machine_code",
+    "norm",
+    "random_tensor",
+]
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _ULP = {torch.float32: 2.0**-20, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}
