@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from stepahead.messages.param_rules import Biases, Flag, Number, Rule, Texts, TokenIds, Whole
 from stepahead.messages.params import PARAMETERS
+from stepahead.messages.structure import Structure
 
 VOCAB = 512  # of the toy tokenizer
 
@@ -16,6 +17,8 @@ _ODD_IDS: list[Any] = [(), (1,), (-1,), [VOCAB], [None], object()]
 _ODD_BIASES: list[Any] = [{}, {1: None}, {"a": 1}, {-1: 1}, {VOCAB: 1.0}, {3: float("nan")}]
 _ODD = st.sampled_from([*_ODD_NUMBERS, *_ODD_TEXTS, *_ODD_IDS, *_ODD_BIASES])
 _IDS = st.integers(0, VOCAB - 1)
+_STRUCTURES: list[Any] = [{"regex": "[a-z]{1,9}"}, {"choice": ["yes", "no"]}, {"json_object": True}]
+_STRUCTURES += [{"json_schema": {"type": "integer"}}, {"grammar": 'start: "a" start | "b"'}]
 
 
 def good(name: str, rule: Rule) -> st.SearchStrategy[Any]:
@@ -40,6 +43,8 @@ def good(name: str, rule: Rule) -> st.SearchStrategy[Any]:
         case Biases():
             bias = st.floats(rule.least, rule.most) | st.just(float("-inf"))
             return st.dictionaries(_IDS, bias, max_size=20)
+        case Structure():
+            return st.none() | st.sampled_from(_STRUCTURES)
     raise TypeError(f"{name}: no values are drawn for {rule}")
 
 

@@ -29,8 +29,10 @@ async def _ask(engine: Any, values: dict[str, Any]) -> str:
     except RequestRejected:
         return "refused"
     except RequestFailed as failure:
-        return "failed" if "no token is left" in str(failure) else str(failure)
-    assert len(result.token_ids) == result.usage.completion_tokens
+        is_own_fault = "no token is left" in str(failure) or "allows no token" in str(failure)
+        return "failed" if is_own_fault else str(failure)
+    said = sum(len(output.token_ids) for output in result.outputs)
+    assert said == result.usage.completion_tokens
     return "answered"
 
 
