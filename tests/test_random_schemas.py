@@ -3,14 +3,13 @@ default model's tokens, and logits at random."""
 
 import json
 from functools import cache
-from typing import Any
 
 import jsonschema
 import numpy as np
 import pytest
 
 from stepahead.actors.grammars.budget import BudgetedGrammar
-from stepahead.actors.grammars.completion import THOROUGH, unpacked
+from stepahead.actors.grammars.completion import LOOK, THOROUGH, Effort, unpacked
 from stepahead.actors.grammars.tools import Tools, make_llguidance, make_tools
 from stepahead.actors.text.loading import load_tokenizer
 from stepahead.actors.text.tokenizer import Tokenizer
@@ -32,12 +31,12 @@ def tools() -> Tools:
     return make_tools(make_llguidance, tokenizer(), 49_152, frozenset({EOS}))
 
 
-def say(schema: dict[str, Any], seed: int) -> str:
-    """A text under a schema, in little more than the tokens that are needed."""
+def open_grammar(seed: int) -> tuple[BudgetedGrammar, np.random.Generator]:
+    """A random schema with little more than the tokens that it needs, and what to choose with."""
     rng = np.random.default_rng(seed)
     completer = tools().completer
-    matcher = tools().backend.compile(StructuredOutput.json_schema(schema))
-    shortest = completer.find(matcher, 4_096, THOROUGH)
+    matcher = tools().backend.compile(StructuredOutput.json_schema(random_schema(seed)))
+    shortest = completer.find(matcher, 4_096, Effort(LOOK * THOROUGH))
     assert shortest is not None
     grammar = BudgetedGrammar(
         matcher,
@@ -47,18 +46,30 @@ def say(schema: dict[str, Any], seed: int) -> str:
         eos_token_ids=frozen_ints([EOS]),
         may_jump=bool(seed % 2),
     )
+    return grammar, rng
+
+
+def say_on(grammar: BudgetedGrammar, rng: np.random.Generator) -> list[int]:
+    """One token at random, and what it forces; none where that is the end."""
+    allowed = unpacked(grammar.mask(), tools().completer.size).nonzero()[0]
+    said = [int(rng.choice(allowed))]
+    if said == [EOS]:
+        return []
+    assert grammar.accept(said[0])
+    for forced in grammar.forced():
+        assert grammar.accept(forced)
+        said.append(forced)
+    return said
+
+
+def say(seed: int) -> str:
+    grammar, rng = open_grammar(seed)
     said: list[int] = []
     while not grammar.is_over:
-        allowed = unpacked(grammar.mask(), completer.size).nonzero()[0]
-        token_id = int(rng.choice(allowed))
-        if token_id == EOS:
+        more = say_on(grammar, rng)
+        if not more:
             break
-        accepted = [token_id]
-        assert grammar.accept(token_id)
-        for forced in grammar.forced():
-            assert grammar.accept(forced)
-            accepted.append(forced)
-        said += accepted
+        said += more
     return tokenizer().decode(said)
 
 
@@ -66,5 +77,4 @@ def say(schema: dict[str, Any], seed: int) -> str:
 def test_what_is_said_under_a_schema_is_valid(first: int) -> None:
     for seed in range(first, first + 20):
         schema = random_schema(seed)
-        text = say(schema, seed)
-        jsonschema.validate(json.loads(text), schema, jsonschema.Draft202012Validator)
+        jsonschema.validate(json.loads(say(seed)), schema, jsonschema.Draft202012Validator)

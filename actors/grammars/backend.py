@@ -1,5 +1,6 @@
 """What is asked of a library that follows grammars: compile one, and match tokens with it."""
 
+from collections.abc import Sequence
 from typing import Protocol, Self
 
 from ...messages import Ints, StructuredOutput
@@ -18,6 +19,10 @@ class Matcher(Protocol):
 
     def forced(self) -> list[int]:
         """The tokens that come next in any case, as the tokenizer would write them."""
+        ...
+
+    def completes(self, token_ids: Sequence[int]) -> bool:
+        """Whether these tokens would make the text whole; it stays where it is."""
         ...
 
     @property

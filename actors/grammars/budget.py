@@ -11,11 +11,12 @@ import numpy as np
 
 from ...messages import Bools, Ints, seal
 from .backend import Matcher
-from .completion import QUICK, Completer, Completion, leads_to_end, packed, unpacked
+from .completion import LOOK, Completer, Completion, Effort, packed, unpacked
 
 NEAR = 32  # spare tokens beside a completion from which on each allowed token is looked at
 MAX_TRIED = 32  # tokens tried one by one
-MAX_SEARCHED = 2  # of them those behind which a completion of their own is looked for
+TURN = 32 * LOOK  # what may be spent on the places around one token: 1 to 3 ms
+SEARCH = 12 * LOOK  # of it, on a completion behind one of the tokens that are tried
 MAX_FOUND = 8  # masks of which is kept what is safe
 NUM_SAMPLED = 16  # tokens that stand for all those that are plain text
 
@@ -33,22 +34,27 @@ class BudgetedGrammar:
         eos_token_ids: Ints,
         may_jump: bool,
         near: int = NEAR,
+        far: int = 0,
     ) -> None:
-        """`shortest` is what is known of the beginning; no EOS, no end by one. What one token may
-        commit the text to should not be more than `near`."""
+        """`shortest` is what is known of the beginning; no EOS, no end by one. From `near` spare
+        tokens on every place is looked at, from `far` on those where few tokens may follow: there
+        one of them may commit the text to many."""
         self._matcher = matcher
         self._completer = completer
         self._left = max_tokens
         fits = shortest is not None and len(shortest) <= max_tokens
         self._known = shortest if fits else None
         self._near = near
-        self._watched = 2 * len(shortest) + 4 * near if shortest is not None and fits else 0
+        self._far = max(near, far)
+        watched = max(4 * near, far)
+        self._watched = 2 * len(shortest) + watched if shortest is not None and fits else 0
+        self._effort = Effort(TURN)
         self._next_search = max_tokens  # tokens left when it is worth to look again
         self._eos_ids = eos_token_ids
         self._may_jump = may_jump
         self._words: Ints | None = None  # what may follow, once it is computed
         # Of masks, beside what was known then: how many tokens may have to follow, what is safe.
-        self._found: dict[tuple[bytes, Completion], tuple[int, Ints]] = {}
+        self._found: dict[tuple[bytes, Completion, bool], tuple[int, Ints]] = {}
         self.is_steered = False
 
     # What the Batcher asks
@@ -58,6 +64,7 @@ class BudgetedGrammar:
             return False
         self._left -= 1
         self._words = None
+        self._effort = Effort(TURN)
         known = self._known
         if known is not None and known[:1] == (token_id,):
             self._known = known[1:]
@@ -98,9 +105,17 @@ class BudgetedGrammar:
         """The mask of what may follow, but for an end of sequence."""
         if self._words is None:
             self._words = self._matcher.mask()
-            if self._known is not None and self._left - len(self._known) <= self._near:
+            if self._known is not None and self._is_watched(
+                self._words, self._left - len(self._known)
+            ):
                 self._words = self._within_reach(self._words, self._known)
         return self._words
+
+    def _is_watched(self, words: Ints, spare: int) -> bool:
+        """Whether each token that may follow is looked at."""
+        return spare <= self._near or (
+            spare <= self._far and 1 < int(np.bitwise_count(words).sum()) <= MAX_TRIED
+        )
 
     # Completions
 
@@ -108,12 +123,14 @@ class BudgetedGrammar:
         """Keep what is known, if it still leads to an end, or look for another completion."""
         if self._matcher.may_end:
             self._known = ()
-        elif before is not None and leads_to_end(self._matcher, before):
+        elif before is not None and self._matcher.completes(before):
             self._known = before
         elif self._left > self._next_search and before is None:
             self._known = None
         else:
-            self._known = self._completer.find(self._matcher, self._left, QUICK, before or ())
+            self._known = self._completer.find(
+                self._matcher, self._left, self._effort, before or ()
+            )
             self._next_search = self._left - self._left // 4 - 1
 
     def _takes(self, forced: Completion) -> bool:
@@ -126,10 +143,13 @@ class BudgetedGrammar:
         if not all(map(matcher.accept, forced)):
             return False
         left = self._left - len(forced)
-        after = self._completer.find(matcher, left, QUICK, known) if left > 0 else None
-        if after is None:
-            return self._left - len(known) > self._near
-        self._known = (*forced, *after)
+        after = self._completer.find(matcher, left, self._effort, known) if left > 0 else None
+        if after is not None:
+            self._known = (*forced, *after)
+            return True
+        if self._left - len(known) <= self._near:
+            return False
+        self._known, self._next_search = None, left  # it is looked for again behind them
         return True
 
     # Masks
@@ -145,7 +165,7 @@ class BudgetedGrammar:
             safe = np.zeros(self._completer.size, dtype=np.bool_)
             safe[known[0]] = True
             return packed(safe, len(words))
-        key = (words.tobytes(), known)
+        key = (words.tobytes(), known, self._left - len(known) > self._near)
         found = self._found.get(key)
         if found is None or found[0] >= self._left:
             most, safe = self._safe(unpacked(words, self._completer.size), known)
@@ -164,20 +184,29 @@ class BudgetedGrammar:
             plain = completer.by_length(allowed & completer.is_plain)
             places = np.linspace(0, len(plain) - 1, NUM_SAMPLED).astype(np.int64)
             sample = plain[places].tolist() if len(plain) else []
-            kept = [token_id for token_id in sample if self._after(token_id, known, 0) is not None]
+            kept = [token_id for token_id in sample if self._after(token_id, known) is not None]
             safe[plain if len(kept) == len(sample) else kept] = True
             most = len(known) if kept else most
             allowed = allowed & ~completer.is_plain
-        searched = 0
-        for token_id in completer.by_length(allowed)[:MAX_TRIED].tolist():
-            after = self._after(token_id, known, 0)
-            if after is None and searched < MAX_SEARCHED:
-                searched += 1
-                after = self._after(token_id, known, QUICK // 2)
-            if after is not None:
-                safe[token_id] = True
-                most = max(most, len(after))
+        tried = completer.by_length(allowed)[:MAX_TRIED].tolist()
+        ways = {token_id: self._after(token_id, known) for token_id in tried}
+        for token_id, after in ways.items():
+            is_safe, count = (True, len(after)) if after is not None else self._way(token_id, known)
+            safe[token_id] |= is_safe
+            most = max(most, count)
         return most, safe
 
-    def _after(self, token_id: int, known: Completion, nodes: int) -> Completion | None:
-        return self._completer.after(self._matcher, token_id, known, self._left - 1, nodes)
+    def _after(self, token_id: int, known: Completion) -> Completion | None:
+        left = self._left - 1
+        return self._completer.after(self._matcher, token_id, known, left, self._effort)
+
+    def _way(self, token_id: int, known: Completion) -> tuple[bool, int]:
+        """Whether a token may be said behind which another completion is needed, and how many
+        tokens that has. Where the search does not get to the end of the matter, only if there are
+        tokens to spare."""
+        effort = self._effort.part(SEARCH)
+        after = self._completer.find_after(self._matcher, token_id, known, self._left - 1, effort)
+        if after is not None:
+            return True, len(after)
+        spare = self._left - len(known)
+        return effort.is_spent and spare > self._near, 0

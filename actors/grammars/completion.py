@@ -16,9 +16,11 @@ from .backend import Matcher
 Completion: TypeAlias = tuple[int, ...]
 _Step: TypeAlias = tuple[Matcher, Completion]
 
-QUICK = 96  # places looked at while a request runs
-THOROUGH = 4_000  # and before it is admitted
-PROOF = 10_000  # to make certain that there is none
+THOROUGH = 4_000  # places looked at before a request is admitted
+PROOF = 10_000  # to make certain that there is no completion
+LOOK = 8  # what it costs to look at a place, where to check a completion costs one
+NUM_KINDS = 129  # of tokens, by what they begin with
+WIDE = 4 * LOOK  # and what it costs more where almost anything may follow
 WIDTH = 6  # places followed at once where the way is not clear
 
 _OPENING = re.compile(rb'""[\]}]*|"')
@@ -26,6 +28,28 @@ _QUOTES = re.compile(rb'"[\]}]*')
 _CLOSERS = re.compile(rb"[\]}]+")
 _SEPARATORS = re.compile(rb"[,:]")
 _VALUES = re.compile(rb"\d|null|true|false")
+
+
+class Effort:
+    """How much may still be looked at: counted, so that the same texts get the same answers."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+
+    def take(self, cost: int = 1) -> bool:
+        """Spend some; False once it is spent."""
+        self._left -= cost
+        return self._left >= 0
+
+    @property
+    def is_spent(self) -> bool:
+        return self._left < 0
+
+    def part(self, most: int) -> "Effort":
+        """So much of it, for one search."""
+        taken = min(most, max(self._left, 0))
+        self._left -= taken
+        return Effort(taken)
 
 
 class Completer:
@@ -43,11 +67,12 @@ class Completer:
         self._inside = (quotes,)
         self._values = frozenset(values.tolist())
         self.is_plain = np.array([_is_plain(piece) for piece in pieces], dtype=np.bool_)
-        self._lengths = np.array([len(piece) for piece in pieces], dtype=np.int32)
-        self._kinds = np.array([_kind_of(piece) for piece in pieces], dtype=np.int32)
+        lengths = np.array([len(piece) for piece in pieces], dtype=np.int32)
+        self._order = seal(lengths.argsort(kind="stable"))  # ids, the shortest first
+        self._kinds = np.array([_kind_of(piece) for piece in pieces], dtype=np.int64)
 
     def find(
-        self, matcher: Matcher, most: int, nodes: int, before: Completion = ()
+        self, matcher: Matcher, most: int, effort: Effort, before: Completion = ()
     ) -> Completion | None:
         """A completion of at most `most` tokens, or None where none was found.
 
@@ -55,11 +80,10 @@ class Completer:
         was known `before` can follow.
         """
         path: list[int] = []
-        budget = _Nodes(nodes)
         places: list[tuple[int, Iterator[_Step]]] = [
             (0, iter([(matcher.copy(), ())]))
         ]  # (tokens before, what may follow there)
-        while places and budget.take():
+        while places and effort.take(LOOK):
             count, following = places[-1]
             del path[count:]
             step = next(following, None)
@@ -72,12 +96,11 @@ class Completer:
                 continue
             if here.may_end:
                 return tuple(path)
-            allowed = self.allowed(here)
             room = most - len(path)
-            tail = _tail(here, allowed, before[-room:]) if room else ()
+            tail = _tail(here, before[-room:], effort) if room else ()
             if tail:
                 return (*path, *tail)
-            places.append((len(path), self._steps(here, allowed, path[-1:], budget)))
+            places.append((len(path), self._steps(here, path[-1:], effort)))
         return None
 
     def is_out_of_reach(self, matcher: Matcher, most: int, nodes: int = PROOF) -> bool:
@@ -99,35 +122,38 @@ class Completer:
         return not any(here.may_end for here in level.values())
 
     def after(
-        self, matcher: Matcher, token_id: int, before: Completion, most: int, nodes: int
+        self, matcher: Matcher, token_id: int, before: Completion, most: int, effort: Effort
     ) -> Completion | None:
-        """A completion once a token was said, preferably the one that was known `before` it."""
-        if most < 0:
+        """A completion once a token was said: the one that was known `before` it, or none."""
+        if most < 0 or not effort.take():
             return None
         if before[:1] == (token_id,):
             return before[1:] if len(before) - 1 <= most else None
-        matcher = matcher.copy()
-        if not matcher.accept(token_id):
-            return None
-        if matcher.may_end:
+        if matcher.completes((token_id,)):
             return ()
-        if len(before) <= most and leads_to_end(matcher, before):
-            return before
-        return self.find(matcher, most, nodes, before) if nodes else None
+        fits = len(before) <= most and matcher.completes((token_id, *before))
+        return before if fits else None
 
-    def _steps(
-        self, matcher: Matcher, allowed: Bools, said: list[int], budget: "_Nodes"
-    ) -> "Iterator[_Step]":
+    def find_after(
+        self, matcher: Matcher, token_id: int, before: Completion, most: int, effort: Effort
+    ) -> Completion | None:
+        """Any completion once a token was said."""
+        return self.find(_then(matcher, [token_id])[0], most, effort, before)
+
+    def _steps(self, matcher: Matcher, said: list[int], effort: Effort) -> "Iterator[_Step]":
         """What may follow, the most promising first."""
         forced = matcher.forced()
         if forced:
             yield _then(matcher, forced)
             return
+        allowed = self.allowed(matcher)
+        if np.count_nonzero(allowed) > self._is_large and not effort.take(WIDE):
+            return
         candidates = self._candidates(allowed, said)
         for token_id in candidates:
             yield _then(matcher, [token_id])
         if not candidates:
-            way_out = self._widen(matcher, budget)
+            way_out = self._widen(matcher, effort)
             if way_out is not None:
                 yield way_out
 
@@ -142,7 +168,7 @@ class Completer:
                 best.append(int(among[0]))
         return best
 
-    def _widen(self, matcher: Matcher, budget: "_Nodes") -> "_Step | None":
+    def _widen(self, matcher: Matcher, effort: Effort) -> "_Step | None":
         """Breadth first, to the nearest place where the text may end or its way is clear.
 
         Of places equally far away where the same may follow, one is as good as the other; those
@@ -153,7 +179,7 @@ class Completer:
             following: dict[bytes, tuple[int, _Step]] = {}
             for here, path in level:
                 for token_id in self._spread(self.allowed(here)):
-                    if not budget.take():
+                    if not effort.take(LOOK):
                         return None
                     step, _ = _then(here, [token_id])
                     said = (*path, token_id)
@@ -164,6 +190,8 @@ class Completer:
                     if self._candidates(allowed, said):
                         return step, said
                     count = int(np.count_nonzero(allowed))
+                    if count > self._is_large:
+                        effort.take(WIDE)
                     following.setdefault(mask.tobytes(), (count, (step, said)))
             nearest = sorted(following.values(), key=lambda place: place[0])
             level = [step for _, step in nearest[:WIDTH]]
@@ -172,13 +200,13 @@ class Completer:
     def _spread(self, allowed: Bools) -> list[int]:
         """The longest tokens, and the shortest of each kind."""
         order = self.by_length(allowed)
-        _, places = np.unique(self._kinds[order], return_index=True)
-        return list(dict.fromkeys([*order[places].tolist(), *order[-2:].tolist()]))
+        shortest = np.full(NUM_KINDS, -1, dtype=np.int64)
+        shortest[self._kinds[order[::-1]]] = order[::-1]  # the last one written is the shortest
+        return list(dict.fromkeys([*shortest[shortest >= 0].tolist(), *order[-2:].tolist()]))
 
     def by_length(self, allowed: Bools) -> Longs:
         """The ids of these tokens, the shortest first."""
-        ids = allowed.nonzero()[0]
-        ordered: Longs = ids[self._lengths[ids].argsort(kind="stable")]
+        ordered: Longs = self._order[allowed[self._order]]
         return ordered
 
     def allowed(self, matcher: Matcher) -> Bools:
@@ -186,18 +214,12 @@ class Completer:
         return unpacked(matcher.mask(), self.size)
 
 
-def _tail(matcher: Matcher, allowed: Bools, before: Completion) -> Completion:
+def _tail(matcher: Matcher, before: Completion, effort: Effort) -> Completion:
     """The shortest end of a completion that completes this text, too; nothing, if none does."""
-    for place in range(len(before) - 1, -1, -1):
-        if allowed[before[place]] and leads_to_end(matcher, before[place:]):
-            return before[place:]
-    return ()
-
-
-def leads_to_end(matcher: Matcher, token_ids: Completion) -> bool:
-    """Whether these tokens complete the text."""
-    matcher = matcher.copy()
-    return all(matcher.accept(token_id) for token_id in token_ids) and matcher.may_end
+    if not effort.take(1 + len(before) // 8):  # most are seen to fail at their first token
+        return ()
+    ends = (before[place:] for place in range(len(before) - 1, -1, -1))
+    return next(filter(matcher.completes, ends), ())
 
 
 def unpacked(words: Ints, size: int) -> Bools:
@@ -247,14 +269,3 @@ def _is_plain(piece: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return bool(text) and text.isprintable() and not set(text) & set('"\\')
-
-
-class _Nodes:
-    """How many places may still be looked at."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-
-    def take(self) -> bool:
-        self._count -= 1
-        return self._count >= 0

@@ -21,9 +21,10 @@ _ANY_OBJECT = '{"type": "object"}'
 class LlguidanceMatcher:
     """A matcher of llguidance."""
 
-    def __init__(self, matcher: Any, text: Ints) -> None:
+    def __init__(self, matcher: Any, text: Ints, eos_token_id: int) -> None:
         self._matcher = matcher
         self._text = text  # a mask of all but the ends of sequence
+        self._eos_token_id = eos_token_id
 
     def mask(self) -> Ints:
         words = np.frombuffer(self._matcher.compute_bitmask(), dtype="<i4")
@@ -37,6 +38,13 @@ class LlguidanceMatcher:
         token_ids: list[int] = self._matcher.compute_ff_tokens()
         return token_ids
 
+    def completes(self, token_ids: Sequence[int]) -> bool:
+        if not token_ids:
+            return self.may_end
+        # Ten times as fast as to follow them with a copy.
+        count = self._matcher.validate_tokens([*token_ids, self._eos_token_id])
+        return bool(count > len(token_ids))
+
     @property
     def may_end(self) -> bool:
         return bool(self._matcher.is_accepting())
@@ -46,7 +54,7 @@ class LlguidanceMatcher:
         return bool(self._matcher.is_stopped())
 
     def copy(self) -> Self:
-        return type(self)(self._matcher.deep_copy(), self._text)
+        return type(self)(self._matcher.deep_copy(), self._text, self._eos_token_id)
 
 
 class LlguidanceBackend:
@@ -61,6 +69,7 @@ class LlguidanceBackend:
             self._tokenizer = llguidance.LLTokenizer(tokens, n_vocab=vocab_size, eos_token=eos)
         else:
             self._tokenizer = llguidance.LLTokenizer(_wrapped(tokens, eos), eos_token=eos)
+        self._eos_token_id = eos[0]
         bits = np.ones(-(-self._tokenizer.vocab_size // 32) * 32, dtype=np.bool_)
         bits[eos] = False
         self._text = seal(np.packbits(bits, bitorder="little").view("<i4").astype(np.int32))
@@ -80,7 +89,7 @@ class LlguidanceBackend:
             raise _refused(structure, str(error)) from error
         if matcher.is_error():
             raise _refused(structure, matcher.get_error())
-        return LlguidanceMatcher(matcher, self._text)
+        return LlguidanceMatcher(matcher, self._text, self._eos_token_id)
 
 
 def _grammar(structure: StructuredOutput) -> str:

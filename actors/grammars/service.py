@@ -1,6 +1,7 @@
 """The grammars of an engine: compiled away from the event loop, opened for each request."""
 
 import asyncio
+import re
 from collections import OrderedDict
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from ..offload import Offload
 from ..text.tokenizer import Tokenizer
 from .backend import Matcher
 from .budget import NEAR, BudgetedGrammar
-from .completion import THOROUGH, Completion
+from .completion import LOOK, THOROUGH, Completion, Effort
 from .tools import MakeBackend, Tools, make_llguidance, make_tools
 
 COMPILE_S = 5.0  # what takes longer is refused
@@ -120,6 +121,7 @@ class StructuredGrammars:
             eos_token_ids=NO_INTS if request.params.ignore_eos else self._eos_ids,
             may_jump=may_jump(request.params),
             near=_near(request.grammar),
+            far=_far(request.grammar),
         )
 
     def close(self) -> None:
@@ -170,7 +172,7 @@ class StructuredGrammars:
             ) from error
         if not matcher.may_end and not matcher.mask().any():
             raise RequestRejected(f"structured_output has a {structure.kind} that allows no text")
-        shortest = self._tools.completer.find(matcher, MAX_COMPLETION, THOROUGH)
+        shortest = self._tools.completer.find(matcher, MAX_COMPLETION, Effort(LOOK * THOROUGH))
         return _Compiled(matcher, shortest)
 
     def _keep(self, key: str, task: "asyncio.Future[_Compiled]") -> None:
@@ -184,6 +186,13 @@ class StructuredGrammars:
 def _near(key: str) -> int:
     """A guess of what one token of a structure may commit a text to: a part of all of it."""
     return max(NEAR, min(len(key) // 8, 3 * NEAR))
+
+
+def _far(key: str) -> int:
+    """What one token may commit a text to at most, as far as the structure spells it out or counts
+    it: a long constant, a list of many."""
+    counted = sum(min(int(number[:4]), MAX_COMPLETION) for number in re.findall("[0-9]+", key))
+    return min(len(key) + 2 * counted, MAX_COMPLETION)
 
 
 def may_jump(params: SamplingParams) -> bool:
