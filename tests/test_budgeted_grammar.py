@@ -7,6 +7,7 @@ import jsonschema
 import pytest
 
 from stepahead.actors.grammars.llguidance import LlguidanceMatcher
+from stepahead.actors.virtual_time import run_virtual
 from stepahead.messages import FinishReason, SamplingParams, StructuredOutput
 
 from .engines import make_engine, virtual
@@ -35,7 +36,7 @@ def test_a_token_that_commits_the_text_to_more_than_is_left_is_not_allowed(
     async def scenario() -> None:
         structure = StructuredOutput.json_schema(schema)
         params = SamplingParams(max_tokens=max_tokens, structured_output=structure)
-        async with make_engine() as engine:
+        async with make_engine(max_model_len=1_024, num_blocks=256) as engine:
             for number in range(8):
                 result = await engine.generate(f"say {number}", params)
                 assert result.finish_reason is FinishReason.STOP
@@ -47,9 +48,9 @@ def test_a_token_that_commits_the_text_to_more_than_is_left_is_not_allowed(
 @virtual
 async def test_a_long_way_is_not_refused_where_there_are_tokens_for_it() -> None:
     params = SamplingParams(
-        max_tokens=1_500, structured_output=StructuredOutput.json_schema(LONG), temperature=1
+        max_tokens=800, structured_output=StructuredOutput.json_schema(LONG), temperature=1
     )
-    async with make_engine() as engine:
+    async with make_engine(max_model_len=1_024, num_blocks=256) as engine:
         said = {len((await engine.generate(f"say {n}", params)).text) for n in range(12)}
 
     assert said == {3, 702}

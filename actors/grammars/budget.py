@@ -54,7 +54,7 @@ class BudgetedGrammar:
         self._may_jump = may_jump
         self._words: Ints | None = None  # what may follow, once it is computed
         # Of masks, beside what was known then: how many tokens may have to follow, what is safe.
-        self._found: dict[tuple[bytes, Completion, bool], tuple[int, Ints]] = {}
+        self._found: dict[tuple[bytes, Completion], tuple[int, Ints]] = {}
         self.is_steered = False
 
     # What the Batcher asks
@@ -165,7 +165,7 @@ class BudgetedGrammar:
             safe = np.zeros(self._completer.size, dtype=np.bool_)
             safe[known[0]] = True
             return packed(safe, len(words))
-        key = (words.tobytes(), known, self._left - len(known) > self._near)
+        key = (words.tobytes(), known)
         found = self._found.get(key)
         if found is None or found[0] >= self._left:
             most, safe = self._safe(unpacked(words, self._completer.size), known)
@@ -191,22 +191,17 @@ class BudgetedGrammar:
         tried = completer.by_length(allowed)[:MAX_TRIED].tolist()
         ways = {token_id: self._after(token_id, known) for token_id in tried}
         for token_id, after in ways.items():
-            is_safe, count = (True, len(after)) if after is not None else self._way(token_id, known)
-            safe[token_id] |= is_safe
-            most = max(most, count)
+            found = after if after is not None else self._search(token_id, known)
+            if found is not None:
+                safe[token_id] = True
+                most = max(most, len(found))
         return most, safe
 
     def _after(self, token_id: int, known: Completion) -> Completion | None:
         left = self._left - 1
         return self._completer.after(self._matcher, token_id, known, left, self._effort)
 
-    def _way(self, token_id: int, known: Completion) -> tuple[bool, int]:
-        """Whether a token may be said behind which another completion is needed, and how many
-        tokens that has. Where the search does not get to the end of the matter, only if there are
-        tokens to spare."""
-        effort = self._effort.part(SEARCH)
-        after = self._completer.find_after(self._matcher, token_id, known, self._left - 1, effort)
-        if after is not None:
-            return True, len(after)
-        spare = self._left - len(known)
-        return effort.is_spent and spare > self._near, 0
+    def _search(self, token_id: int, known: Completion) -> Completion | None:
+        """Another completion behind a token that makes one necessary."""
+        effort, left = self._effort.part(SEARCH), self._left - 1
+        return self._completer.find_after(self._matcher, token_id, known, left, effort)

@@ -18,9 +18,10 @@ _Step: TypeAlias = tuple[Matcher, Completion]
 
 THOROUGH = 4_000  # places looked at before a request is admitted
 PROOF = 10_000  # to make certain that there is no completion
-LOOK = 8  # what it costs to look at a place, where to check a completion costs one
+STEP = 2  # what a step of the search costs, where to check a completion costs one
+LOOK = 8  # to look at what may follow at a place
 NUM_KINDS = 129  # of tokens, by what they begin with
-WIDE = 4 * LOOK  # and what it costs more where almost anything may follow
+WIDE = 4 * LOOK  # and more where almost anything may follow
 WIDTH = 6  # places followed at once where the way is not clear
 
 _OPENING = re.compile(rb'""[\]}]*|"')
@@ -40,10 +41,6 @@ class Effort:
         """Spend some; False once it is spent."""
         self._left -= cost
         return self._left >= 0
-
-    @property
-    def is_spent(self) -> bool:
-        return self._left < 0
 
     def part(self, most: int) -> "Effort":
         """So much of it, for one search."""
@@ -83,7 +80,7 @@ class Completer:
         places: list[tuple[int, Iterator[_Step]]] = [
             (0, iter([(matcher.copy(), ())]))
         ]  # (tokens before, what may follow there)
-        while places and effort.take(LOOK):
+        while places and effort.take(STEP):
             count, following = places[-1]
             del path[count:]
             step = next(following, None)
@@ -147,7 +144,8 @@ class Completer:
             yield _then(matcher, forced)
             return
         allowed = self.allowed(matcher)
-        if np.count_nonzero(allowed) > self._is_large and not effort.take(WIDE):
+        is_wide = np.count_nonzero(allowed) > self._is_large
+        if not effort.take(LOOK + WIDE * is_wide):
             return
         candidates = self._candidates(allowed, said)
         for token_id in candidates:

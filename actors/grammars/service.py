@@ -27,6 +27,7 @@ from .tools import MakeBackend, Tools, make_llguidance, make_tools
 COMPILE_S = 5.0  # what takes longer is refused
 MAX_COMPILING = 2  # at once: what is overdue still holds a processor
 MAX_KEPT = 256  # compiled structures
+FAR = 512  # spare tokens beside a completion beyond which no token is looked at
 MAX_COMPLETION = 4_096  # tokens; what cannot be completed in so many is not steered
 
 _DEFAULTS = SamplingParams()
@@ -192,7 +193,7 @@ def _far(key: str) -> int:
     """What one token may commit a text to at most, as far as the structure spells it out or counts
     it: a long constant, a list of many."""
     counted = sum(min(int(number[:4]), MAX_COMPLETION) for number in re.findall("[0-9]+", key))
-    return min(len(key) + 2 * counted, MAX_COMPLETION)
+    return min(len(key) + 2 * counted, FAR)
 
 
 def may_jump(params: SamplingParams) -> bool:
