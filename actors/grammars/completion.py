@@ -144,7 +144,7 @@ class Completer:
             yield _then(matcher, forced)
             return
         allowed = self.allowed(matcher)
-        is_wide = np.count_nonzero(allowed) > self._is_large
+        is_wide = bool(np.count_nonzero(allowed) > self._is_large)
         if not effort.take(LOOK + WIDE * is_wide):
             return
         candidates = self._candidates(allowed, said)
