@@ -90,6 +90,17 @@ class StructuredOutput:
         return choices
 
     @property
+    def as_json(self) -> dict[str, Any]:
+        """What a parameter's JSON would say, such as `{"regex": "a+"}`."""
+        match self.kind:
+            case StructureKind.JSON_OBJECT:
+                return {self.kind: True}
+            case StructureKind.JSON_SCHEMA | StructureKind.CHOICE:
+                return {self.kind: json.loads(self.text)}
+            case _:
+                return {self.kind: self.text}
+
+    @property
     def key(self) -> str:
         """Kind and text as one text, which tells structures apart."""
         return f"{self.kind}\n{self.text}"

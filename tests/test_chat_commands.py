@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import re
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,6 +19,7 @@ from stepahead.cli.chat.session import Session
 from stepahead.cli.chat.settings import Settings
 from stepahead.cli.mistake import Mistake
 from stepahead.cli.sampling_options import SamplingOptions
+from stepahead.messages.params import PARAMETERS
 
 from .chat_vocabularies import byte_tokenizer
 from .engines import make_engine
@@ -188,6 +190,36 @@ def test_a_fork_finds_all_of_its_origin_in_the_prefix_cache() -> None:
     chatting(story)
 
 
+def test_names_and_files_that_cannot_be_are_mistakes(state: Path) -> None:
+    async def story(chat: Chat) -> None:
+        for line in ("/save " + "x" * 300, "/save ~nobody-of-that-name/a.json"):
+            with pytest.raises(Mistake):
+                await obey(chat, line)
+
+    chatting(story)
+
+
+def test_settings_that_hold_objects_are_saved_and_come_back_as_they_would_be_typed(
+    capsys: Shown,
+) -> None:
+    async def story(chat: Chat) -> None:
+        await obey(chat, '/set logit_bias {"3": 1}')
+        await obey(chat, '/set structured_output {"regex": "[a-z]{3}"}')
+        await obey(chat, "/save shaped")
+        await obey(chat, "/set logit_bias default")
+        await obey(chat, "/load shaped")
+        await obey(chat, "/set")
+
+        shown = capsys.readouterr().out.splitlines()[-len(PARAMETERS) :]
+        told = {line.split()[0]: line.removesuffix("by /set").split(None, 1)[1] for line in shown}
+        assert told["logit_bias"].strip() == '{"3": 1.0}'
+        assert told["structured_output"].strip() == '{"regex": "[a-z]{3}"}'
+        await chat.ask("hello")
+        assert re.fullmatch("[a-z]{3}", chat.session.exchanges[0].answer)
+
+    chatting(story, in_loop=asyncio.run)
+
+
 def test_clear_forgets_the_conversation_but_not_the_system_prompt(capsys: Shown) -> None:
     async def story(chat: Chat) -> None:
         await obey(chat, "/system Be brief.")
@@ -239,6 +271,34 @@ def test_a_question_longer_than_the_context_is_refused_and_not_kept(capsys: Show
         await chat.ask("x" * 70)
         assert "64" in capsys.readouterr().out
         assert chat.session.exchanges == []
+
+    chatting(story, max_model_len=64)
+
+
+def test_what_is_refused_for_its_length_drops_no_turns(capsys: Shown) -> None:
+    async def story(chat: Chat) -> None:
+        await chat.ask("hello")
+        await chat.ask("x" * 300)
+
+        assert "may have 63" in capsys.readouterr().out
+        assert [len(chat.session.exchanges), chat.session.num_dropped] == [1, 0]
+
+    chatting(story, max_model_len=64)
+
+
+def test_an_answer_that_filled_the_context_can_be_asked_for_again_and_is_not_forgotten(
+    capsys: Shown,
+) -> None:
+    async def story(chat: Chat) -> None:
+        chat.settings.choose("max_tokens", "none", SamplingParams())
+        chat.settings.choose("ignore_eos", "true", SamplingParams())
+        await chat.ask("hello")
+        capsys.readouterr()
+
+        await obey(chat, "/continue")
+        assert "the prompt has 64 tokens; it may have 63" in capsys.readouterr().out
+        await obey(chat, "/regen")
+        assert [len(chat.session.exchanges), chat.session.num_dropped] == [1, 0]
 
     chatting(story, max_model_len=64)
 

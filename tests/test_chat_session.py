@@ -105,15 +105,16 @@ async def test_the_oldest_turns_are_dropped_whole_and_half_the_context_becomes_f
     assert await words(messages()) <= 24
 
 
-async def test_a_question_that_cannot_fit_by_itself_is_still_sent_for_the_engine_to_refuse() -> (
-    None
-):
+async def test_a_question_that_cannot_fit_by_itself_is_left_to_the_engine_to_refuse() -> None:
     session = Session()
     session.add("one", "1", STOP)
 
-    await make_room(session, lambda: session.asking("x " * 99), words, context=40, max_tokens=None)
+    dropped = await make_room(
+        session, lambda: session.asking("x " * 99), words, context=40, max_tokens=None
+    )
 
-    assert session.asking("more") == [user("more")]
+    assert dropped == 0
+    assert session.asking("more") == [user("one"), assistant("1"), user("more")]
 
 
 def test_taking_turns_back_brings_no_dropped_ones_back_but_new_ones_are_sent() -> None:
@@ -157,6 +158,13 @@ def test_a_saved_session_comes_back_as_it_was_and_is_private(tmp_path: Path) -> 
         ),
         ('{"stepahead_chat": 1, "messages": [], "dropped_turns": 3}', "dropped_turns"),
         ('{"stepahead_chat": 1, "messages": [], "system": 3}', "system"),
+        ('{"stepahead_chat": 1, "messages": [], "settings": {"warmth": 1}}', "'warmth' is not a"),
+        ("[" * 100_000, "not JSON text: maximum recursion depth"),
+        (
+            '{"stepahead_chat": 1, "messages": [{"role": "user", "content": "\\ud800"},'
+            '{"role": "assistant", "content": "x"}]}',
+            "not a saved chat: .*surrogates",
+        ),
     ],
 )
 def test_a_file_that_is_no_session_is_a_mistake_that_names_the_fault(
@@ -174,6 +182,12 @@ def test_a_session_that_is_not_there_or_cannot_be_written_is_a_mistake(tmp_path:
 
     with pytest.raises(Mistake, match="No such file"):
         load(tmp_path / "none.json", "none")
+    with pytest.raises(Mistake, match="directory"):
+        load(tmp_path, "folder")
+    with pytest.raises(Mistake, match="/dev/zero is not a file"):
+        load(Path("/dev/zero"), "endless")
+    with pytest.raises(Mistake, match="no home for ~nobody-of-that-name"):
+        path_of("~nobody-of-that-name/a.json")
     with pytest.raises(Mistake, match="cannot write"):
         save(Saved(Session(), {}, ""), tmp_path / "file" / "a.json")
 
@@ -207,6 +221,8 @@ def test_names_lie_in_the_state_folder_and_paths_where_they_say(
         ("stop", '["a", "b"]', ("a", "b")),
         ("stop", "END", ("END",)),
         ("seed", "7", 7),
+        ("logit_bias", '{"3": -1.5}', {3: -1.5}),
+        ("stop", "[" * 100, ("[" * 100,)),
     ],
 )
 def test_a_setting_is_read_from_its_text(name: str, text: str, value: object) -> None:
@@ -238,6 +254,8 @@ def test_a_setting_stands_before_an_option_and_an_option_before_the_model() -> N
         ("max_tokens", "0", "max_tokens is 0"),
         ("n", "2", "one answer at a time"),
         ("stop", "[1]", "stop is"),
+        ("temperature", "[" * 100_000, "temperature is"),
+        ("logit_bias", '{"3a": 1}', "a token id of logit_bias is '3a'"),
     ],
 )
 def test_a_setting_without_meaning_is_refused_and_changes_nothing(

@@ -70,7 +70,7 @@ def test_an_unknown_hub_id_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
         resolve_model("someone/nothing")
 
 
-@pytest.mark.parametrize("name", ["no-such-model", "./missing.gguf", "a/b/c", ""])
+@pytest.mark.parametrize("name", ["no-such-model", "./missing.gguf", "a/b/c", "", "~nobody-here/x"])
 def test_an_unknown_name_says_what_would_be_right(name: str) -> None:
     with pytest.raises(ModelError, match="smollm2-135m"):
         resolve_model(name)

@@ -77,11 +77,13 @@ class Chat:
 
     async def ask_again(self) -> None:
         """Answer the last question once more; nothing said keeps the old answer."""
-        await self._answer(self.session.asking_again, self.session.replace_answer)
+        session = self.session
+        await self._answer(session.asking_again, session.replace_answer, num_kept=1)
 
     async def go_on(self) -> None:
         """Continue the last answer where it ended."""
-        await self._answer(self.session.going_on, self.session.extend_answer, is_continued=True)
+        session = self.session
+        await self._answer(session.going_on, session.extend_answer, num_kept=1, is_continued=True)
 
     async def use(self, engine: Engine, config: EngineConfig) -> None:
         """Go on with another engine, and close the one there was."""
@@ -90,11 +92,17 @@ class Chat:
         await before.close()
 
     async def _answer(
-        self, messages: Callable[[], list[Message]], keep: Keep, *, is_continued: bool = False
+        self,
+        messages: Callable[[], list[Message]],
+        keep: Keep,
+        *,
+        num_kept: int = 0,
+        is_continued: bool = False,
     ) -> None:
+        """`num_kept`: how many of the last turns the messages cannot do without."""
         params = self.params
         words = ChatWords(**{**self._words, "continue_final_message": is_continued})
-        await self._make_room(messages, params, words)
+        await self._make_room(messages, params, words, num_kept)
         answer = Answer(self.engine, f"chat-{next(self._numbers)}", self.look)
         deltas: AsyncIterator[Delta] = self.engine.stream_chat(
             messages(), params, request_id=answer.request_id, **words
@@ -124,7 +132,11 @@ class Chat:
         self.say(self.look.dim(status_line(final, params, context)))
 
     async def _make_room(
-        self, messages: Callable[[], list[Message]], params: SamplingParams, words: ChatWords
+        self,
+        messages: Callable[[], list[Message]],
+        params: SamplingParams,
+        words: ChatWords,
+        num_kept: int,
     ) -> None:
         async def count(messages: list[Message]) -> int:
             return len(await self.engine.tokenize(messages, **words))
@@ -136,6 +148,7 @@ class Chat:
             count,
             context=context,
             max_tokens=params.max_tokens,
+            num_kept=num_kept,
         )
         if dropped:
             turns = "turn does" if dropped == 1 else f"{dropped} turns do"

@@ -2,13 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 
 from ...actors.config import EngineConfig
 from ...actors.engine import Engine
 from ...actors.story import tell
-from ...messages import SamplingParams
+from ...messages import SamplingParams, StructuredOutput
 from ..bench.process import peak_memory_mb
 from ..mistake import Mistake
 from ..render import table
@@ -36,7 +36,13 @@ async def set_value(chat: Chat, words: str) -> None:
 
 def _shown(value: object) -> str:
     """A value as it would be typed."""
-    return "none" if value is None else json.dumps(value, default=str)
+    return "none" if value is None else json.dumps(value, default=_as_json)
+
+
+def _as_json(value: object) -> object:
+    if isinstance(value, StructuredOutput):
+        return value.as_json
+    return dict(value) if isinstance(value, Mapping) else str(value)
 
 
 def _source(chat: Chat, name: str) -> str:

@@ -1,6 +1,7 @@
 """The commands that work on the conversation."""
 
 import asyncio
+import os
 
 from ..mistake import Mistake
 from . import clipboard, session_files
@@ -99,7 +100,7 @@ async def fork(chat: Chat, name: str) -> None:
 def _save(chat: Chat, session: Session, name: str) -> None:
     """Another session is never overwritten. Raises Mistake."""
     path = path_of(name)
-    if name != session.name and path.exists():
+    if name != session.name and os.path.lexists(path):
         raise Mistake(f"there is {path} already; give another name, or remove it first")
     session_files.save(Saved(session, chat.settings.chosen, chat.engine.facts.model), path)
     session.name = name

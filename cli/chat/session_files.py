@@ -3,11 +3,12 @@
 import json
 import os
 import re
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...messages import FinishReason
+from ...messages import FinishReason, RequestRejected, SamplingParams
 from ..mistake import Mistake
 from .session import Exchange, Session
 from .state_folder import private, state_folder
@@ -51,7 +52,10 @@ def first_name() -> str:
 def path_of(name: str) -> Path:
     """A name's file, or the file that is meant by a path. Raises Mistake."""
     if "/" in name or name.endswith(".json"):
-        return Path(name).expanduser()
+        try:
+            return Path(name).expanduser()
+        except RuntimeError as error:  # ~somebody
+            raise Mistake(f"there is no home for {name}: {error}") from error
     if not _NAME.fullmatch(name):
         raise Mistake(f"{name!r} is no name for a session; use letters, digits, - and _")
     folder = _folder()
@@ -78,17 +82,24 @@ def save(saved: Saved, path: Path) -> None:
 def load(path: Path, name: str) -> Saved:
     """Read a session. Raises Mistake, naming what is wrong with the file."""
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise Mistake(f"{path} is larger than {MAX_BYTES / 1e6:.0f} MB; it is no session")
-        fields = json.loads(path.read_text(encoding="utf-8"))
+        fields = json.loads(_text(path))
     except OSError as error:
         raise Mistake(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Mistake(f"{path} is not JSON text: {error}") from error
     try:
         return _saved(fields, name)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RequestRejected) as error:
         raise Mistake(f"{path} is not a saved chat: {error}") from error
+
+
+def _text(path: Path) -> str:
+    """Of a file that ends: a device or a pipe may never do so."""
+    if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():
+        raise Mistake(f"{path} is not a file; it is no session")
+    if path.stat().st_size > MAX_BYTES:
+        raise Mistake(f"{path} is larger than {MAX_BYTES / 1e6:.0f} MB; it is no session")
+    return path.read_text(encoding="utf-8")
 
 
 def _fields(saved: Saved) -> dict[str, Any]:
@@ -122,6 +133,7 @@ def _saved(fields: Any, name: str) -> Saved:
         raise ValueError("the system prompt is not a text")
     if not isinstance(num_dropped, int) or not 0 <= num_dropped <= len(exchanges):
         raise ValueError("dropped_turns is not a number of turns")
+    SamplingParams.from_dict(settings)
     session = Session(system, exchanges, num_dropped, name)
     return Saved(session, settings, str(fields.get("model", "")))
 
@@ -131,6 +143,8 @@ def _exchange(question: Any, answer: Any) -> Exchange:
     roles = question["role"], answer["role"]
     if roles != ("user", "assistant") or not all(isinstance(text, str) for text in texts):
         raise ValueError("questions and answers must take turns")
+    for text in texts:
+        text.encode()  # JSON can say half of a surrogate pair, text cannot
     reason = answer.get("finish_reason")
     return Exchange(*texts, None if reason is None else FinishReason(reason))
 

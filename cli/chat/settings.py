@@ -16,11 +16,13 @@ class Settings:
     """What the user said about sampling; later words stand before earlier ones."""
 
     options: SamplingOptions
-    chosen: dict[str, object] = field(default_factory=dict)  # by /set
+    chosen: dict[str, object] = field(default_factory=dict)  # by /set, as JSON has it
 
     def params(self, recommended: SamplingParams) -> SamplingParams:
         """Raises RequestRejected where values do not go together."""
-        params = replace(self.options.params(recommended), **self.chosen)  # type: ignore[arg-type]
+        said = SamplingParams.from_dict(self.chosen)
+        chosen = {name: getattr(said, name) for name in self.chosen}
+        params = replace(self.options.params(recommended), **chosen)
         if params.n > 1:
             raise RequestRejected("a chat has one answer at a time; `generate --n` gives several")
         return params
@@ -33,7 +35,6 @@ class Settings:
 
     def restore(self, chosen: dict[str, object], recommended: SamplingParams) -> None:
         """Choose this and nothing else. Raises RequestRejected."""
-        SamplingParams.from_dict(chosen)
         Settings(self.options, chosen).params(recommended)
         self.chosen = chosen
 
@@ -44,5 +45,5 @@ def _value(text: str) -> object:
         return None
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text

@@ -16,16 +16,25 @@ async def make_room(
     *,
     context: int,
     max_tokens: int | None,
+    num_kept: int = 0,
 ) -> int:
     """Drop turns until `messages` leave room for an answer; returns how many were dropped.
 
     When one has to go, as many go as leave half the context free: every drop changes the beginning
-    of the prompt, and what the prefix cache knew of it. The last question always stays.
+    of the prompt, and what the prefix cache knew of it. A new question always stays, and so do the
+    last `num_kept` turns. Where even that is too much, nothing is dropped: it will be refused.
     """
-    room = min(max_tokens or context, context // MIN_SHARE)
-    limit = context - room
-    before = session.num_dropped
-    while session.num_dropped < len(session.exchanges) and await count(messages()) > limit:
-        session.num_dropped += 1
-        limit = min(limit, context // 2)
+    limit = context - min(max_tokens or context, context // MIN_SHARE)
+    before, most = session.num_dropped, len(session.exchanges) - num_kept
+    fits = False
+    try:
+        size = await count(messages())
+        while size > limit and session.num_dropped < most:
+            session.num_dropped += 1
+            limit = min(limit, context // 2)
+            size = await count(messages())
+        fits = size < context
+    finally:
+        if not fits:
+            session.num_dropped = before
     return session.num_dropped - before

@@ -46,7 +46,7 @@ def memory(model: Path | None) -> Finding:
 def model(name: str) -> tuple[Finding, Path | None]:
     """Where the model's files are, or the one command that brings them. Downloads nothing."""
     known = {model.name: model for model in known_models()}.get(name)
-    if known is None and not Path(name).expanduser().exists() and name.count("/") == 1:
+    if known is None and not os.path.exists(os.path.expanduser(name)) and name.count("/") == 1:
         return Finding("model", f"{name} is a hub id; its files were not looked for"), None
     try:
         path = resolve_model(name)

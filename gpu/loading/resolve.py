@@ -1,5 +1,6 @@
 """From the name of a model to its files: a path, a known short name, or a hub id."""
 
+import os
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -48,7 +49,7 @@ def resolve_model(name: str | Path) -> Path:
     download. Raises ModelError when nothing fits.
     """
     text = str(name)
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))  # as it is where there is no such user
     if text and _exists(path):
         return _check_path(path)
     for known in _KNOWN:
