@@ -23,7 +23,7 @@ from .structure_options import structure_options
 @engine_options
 def generate(prompt: str, as_json: bool, sampling: SamplingOptions, engine: EngineOptions) -> None:
     """Continue PROMPT as it stands; `-` reads it from standard input."""
-    if prompt == "":
+    if not prompt.strip():
         raise Mistake("the prompt is empty; give some text, or - for standard input")
     text = read_stdin() if prompt == "-" else prompt
     params, config = sampling.params(), engine.config()

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Self
 from .errors import RequestRejected
 from .param_rules import Biases, Flag, Number, Param, Texts, TokenIds, Whole, shown
 from .structure import Structure, StructuredOutput
-from .token_bias import NO_BIAS, by_token_id
+from .token_bias import NO_BIAS
 
 MAX_STOPS = 64  # each is looked for in every piece of the answer, beside everybody's steps
 MAX_STOP_CHARACTERS = 1_024
@@ -269,9 +269,6 @@ class SamplingParams:
         for name in values:
             if name not in PARAMETERS:
                 raise RequestRejected(f"{shown(name)} is not a sampling parameter{_meant(name)}")
-        bias = values.get("logit_bias")
-        if isinstance(bias, Mapping):
-            values = {**values, "logit_bias": by_token_id(bias)}
         return cls(**values)
 
 

@@ -1,7 +1,6 @@
 """TokenBias: what is added to the logits of some tokens, as a value that cannot change."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 
 class TokenBias(Mapping[int, float]):
@@ -26,16 +25,6 @@ class TokenBias(Mapping[int, float]):
 
     def __repr__(self) -> str:
         return repr(self._values)
-
-
-def by_token_id(values: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Token ids from the keys of a JSON object, which are texts; what is none stays as it is."""
-
-    def key(written: Any) -> Any:
-        is_id = isinstance(written, str) and written.isascii() and written.isdecimal()
-        return int(written) if is_id and len(written) < 20 else written
-
-    return {key(written): value for written, value in values.items()}
 
 
 NO_BIAS = TokenBias()

@@ -16,10 +16,9 @@ from stepahead.cli.chat.commands import COMMANDS, Left
 from stepahead.cli.chat.conversation import Chat
 from stepahead.cli.chat.look import Look
 from stepahead.cli.chat.session import Session
-from stepahead.cli.chat.settings import Settings
+from stepahead.cli.chat.settings import NAMES, Settings
 from stepahead.cli.mistake import Mistake
 from stepahead.cli.sampling_options import SamplingOptions
-from stepahead.messages.params import PARAMETERS
 
 from .chat_vocabularies import byte_tokenizer
 from .engines import make_engine
@@ -106,7 +105,7 @@ def test_regen_asks_again_and_replaces_the_answer(capsys: Shown) -> None:
         assert chat.session.exchanges == before
         said = capsys.readouterr().out
         assert "no answer to replace yet" in said
-        assert "the answer stays the same" in said
+        assert "the answer hardly changes" in said
 
         chat.settings.choose("temperature", "2", SamplingParams())
         chat.settings.choose("max_tokens", "3", SamplingParams())
@@ -114,7 +113,7 @@ def test_regen_asks_again_and_replaces_the_answer(capsys: Shown) -> None:
         first, second = chat.session.exchanges
         assert first == before[0]
         assert (second.question, second.answer) == ("two", before[1].answer[:3])
-        assert "stays the same" not in capsys.readouterr().out
+        assert "hardly changes" not in capsys.readouterr().out
 
     chatting(story)
 
@@ -190,7 +189,7 @@ def test_a_fork_finds_all_of_its_origin_in_the_prefix_cache() -> None:
     chatting(story)
 
 
-def test_names_and_files_that_cannot_be_are_mistakes(state: Path) -> None:
+def test_what_cannot_be_is_a_mistake(state: Path) -> None:
     async def story(chat: Chat) -> None:
         for line in ("/save " + "x" * 300, "/save ~nobody-of-that-name/a.json"):
             with pytest.raises(Mistake):
@@ -210,7 +209,7 @@ def test_settings_that_hold_objects_are_saved_and_come_back_as_they_would_be_typ
         await obey(chat, "/load shaped")
         await obey(chat, "/set")
 
-        shown = capsys.readouterr().out.splitlines()[-len(PARAMETERS) :]
+        shown = capsys.readouterr().out.splitlines()[-len(NAMES) :]
         told = {line.split()[0]: line.removesuffix("by /set").split(None, 1)[1] for line in shown}
         assert told["logit_bias"].strip() == '{"3": 1.0}'
         assert told["structured_output"].strip() == '{"regex": "[a-z]{3}"}'

@@ -52,6 +52,7 @@ def test_help_lists_only_commands_that_exist(capsys: pytest.CaptureFixture[str])
         (["chat", "--temprature", "1"], "--temprature"),
         (["generate"], "PROMPT"),
         (["generate", ""], "the prompt is empty"),
+        (["generate", " \n"], "the prompt is empty"),
         (["chat", " "], "the prompt is empty"),
         (["chat", "x", "--tools", "/no/such/file"], "--tools /no/such/file cannot be read"),
         (["chat", "x", "--template-option", "thinking"], "it must be NAME=VALUE"),

@@ -202,12 +202,6 @@ def test_parameters_by_name_are_those_of_the_class() -> None:
     assert SamplingParams.from_dict(values) == SamplingParams(temperature=0, stop=("a",), seed=3)
 
 
-def test_token_ids_may_be_texts_where_json_has_no_other_keys() -> None:
-    values = {"logit_bias": json.loads('{"3": 1, "40": -100}')}
-
-    assert SamplingParams.from_dict(values).logit_bias == {3: 1.0, 40: -100.0}
-
-
 @pytest.mark.parametrize(
     ("name", "fault"),
     [

@@ -117,7 +117,7 @@ def _chunk(event: Chunk) -> str:
     last = event.start + event.length - 1
     return (
         f"step {event.step} computes {what}positions {event.start} to {last},{beside} "
-        f"({event.step_tokens} tokens in all){failed}"
+        f"({event.step_tokens} token{'s' * (event.step_tokens != 1)} in all){failed}"
     )
 
 

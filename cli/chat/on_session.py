@@ -43,7 +43,7 @@ async def regenerate(chat: Chat, _: str) -> None:
         return
     params = chat.params
     if params.temperature == 0 or params.seed is not None:
-        chat.say("(with this temperature and seed the answer stays the same; see /set)")
+        chat.say("(with this temperature and seed the answer hardly changes; see /set)")
     await chat.ask_again()
 
 

@@ -20,9 +20,7 @@ class Settings:
 
     def params(self, recommended: SamplingParams) -> SamplingParams:
         """Raises RequestRejected where values do not go together."""
-        said = SamplingParams.from_dict(self.chosen)
-        chosen = {name: getattr(said, name) for name in self.chosen}
-        params = replace(self.options.params(recommended), **chosen)
+        params = replace(self.options.params(recommended), **self.chosen)  # type: ignore[arg-type]
         if params.n > 1:
             raise RequestRejected("a chat has one answer at a time; `generate --n` gives several")
         return params
@@ -35,6 +33,7 @@ class Settings:
 
     def restore(self, chosen: dict[str, object], recommended: SamplingParams) -> None:
         """Choose this and nothing else. Raises RequestRejected."""
+        SamplingParams.from_dict(chosen)
         Settings(self.options, chosen).params(recommended)
         self.chosen = chosen
 

@@ -38,7 +38,7 @@ def _chunks(story: Story, begin_ns: int, end_ns: int) -> list[Bar]:
 
 def _of_chunk(chunk: Chunk) -> str:
     beside = f", beside {len(chunk.mates)}" if chunk.mates else ""
-    return f"{chunk.length:,} tokens{beside}"
+    return f"{chunk.length:,} token{'s' * (chunk.length != 1)}{beside}"
 
 
 def _stalls(story: Story) -> Iterator[Bar]:
