@@ -17,11 +17,13 @@ from ..messages import (
     Logprobs,
     LogprobsWanted,
     Longs,
+    RowFailed,
     StepPlan,
     frozen_ints,
     frozen_longs,
     seal,
 )
+from .row_failures import NOT_NUMBERS, failure_of
 from .slots import SlotTables
 from .verify import sampled_positions
 
@@ -41,6 +43,7 @@ class Entries:
     token_ids: list[Ints] = field(default_factory=list)
     values: list[Floats] = field(default_factory=list)
     ranks: list[Ints] = field(default_factory=list)
+    not_numbers: set[int] = field(default_factory=set)  # owners of logits that say nothing
 
     def add(
         self,
@@ -55,6 +58,10 @@ class Entries:
         best = likeliest(logits, top)
         token_ids = np.array([token_id, *best, *asked], dtype=np.int32)
         chosen = logits[token_ids]
+        values = log_softmax_at(logits, chosen)
+        if np.isnan(values[0]):
+            self.not_numbers.add(owner)
+            return
         ranks = np.empty(len(token_ids), dtype=np.int32)
         among = chosen[1 : 1 + len(best)]  # falling: whoever is likelier stands before
         ranks[1 : 1 + len(best)] = np.searchsorted(-among, -among) + 1
@@ -64,7 +71,7 @@ class Entries:
         self.positions.append(position)
         self.tops.append(len(best))
         self.token_ids.append(token_ids)
-        self.values.append(log_softmax_at(logits, chosen))
+        self.values.append(values)
         self.ranks.append(ranks)
 
     def seal(self) -> Logprobs | None:
@@ -120,6 +127,8 @@ class StepLogprobs:
         ]
         self.places: Longs = np.flatnonzero(is_told)
         """Which of the places that the step samples are told of."""
+        self.failed: tuple[RowFailed, ...] = ()
+        """The rows of which nothing can be told; known once the step was told of."""
 
     @classmethod
     def of(cls, plan: StepPlan, tables: SlotTables) -> "StepLogprobs | None":
@@ -145,6 +154,8 @@ class StepLogprobs:
                 if (token_id := samples.get(place, -1)) >= 0:
                     logits, position = raw[sampled[place]], int(self._positions[place])
                     entries.add(row, position, logits, token_id, wanted.top, wanted.token_ids)
+        error = failure_of(NOT_NUMBERS, None)
+        self.failed = tuple(RowFailed(row, error) for row in sorted(entries.not_numbers))
         return entries.seal()
 
     def _samples(self, token_ids: Ints, counts: Ints | None) -> dict[int, int]:

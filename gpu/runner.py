@@ -86,6 +86,7 @@ class StepRunner:
         told = None
         if asked is not None and raw is not None:
             told = asked.tell(raw.numpy(), token_ids, counts, self._logits_behind)
+            failed += asked.failed
         return StepDone(plan.step, frozen_ints(np.maximum(token_ids, -1)), failed, counts, told)
 
     def _logits_behind(self, tokens: Longs) -> Floats:

@@ -225,7 +225,10 @@ class SimulatedDevice:
         self._slots.record(slots, positions, frozen_ints(sampled))
         token_ids, counts = accept(plan, np.maximum(frozen_ints(sampled), -1))
         asked = StepLogprobs.of(plan, self._slots)
-        told = None if asked is None else self._tell(plan, asked, token_ids, counts, prefixes)
+        told = None
+        if asked is not None:
+            told = self._tell(plan, asked, token_ids, counts, prefixes)
+            failed += asked.failed
         return StepDone(plan.step, token_ids, tuple(failed), counts, told)
 
     def _tell(

@@ -37,6 +37,7 @@ def open_device(folder: Path, kind: str) -> CpuDevice:
         num_blocks=16,
         block_size=16,
         generic=kind == "generic",
+        deterministic=kind == "native",  # else many tokens are multiplied in bfloat16
         **({"quantization": "int8"} if kind == "native" else {"dtype": "float32"}),  # type: ignore[arg-type]
     )
     return open_cpu_device(options, call_at_once)
@@ -146,6 +147,27 @@ def test_what_is_banned_is_told_as_the_model_said_it(folder: Path) -> None:
     assert told[0][0] == int(banned.token_ids[0])
     assert told[1] == entries([free])[len(PROMPT)][1]
     assert told[0][2] == 2  # the second likeliest, and told as that
+
+
+def test_a_row_whose_logits_are_not_numbers_fails_and_is_told_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    behind = StepRunner._logits_behind
+
+    def spoiled(runner: StepRunner, tokens: Longs) -> Floats:
+        logits = behind(runner, tokens)
+        logits[tokens == 6] = np.nan  # behind the seventh of the step's tokens
+        return logits
+
+    monkeypatch.setattr(StepRunner, "_logits_behind", spoiled)
+    device = open_device(folder, "fast")
+    driver = Driver(device)
+    result = run_prompt(driver, wanted(), len(PROMPT))[-1]
+    device.close()
+
+    assert [failed.row for failed in result.failed] == [0]
+    assert "not numbers" in result.failed[0].error
+    assert 7 not in entries([result])
 
 
 def test_every_draft_that_counts_is_told_of(folder: Path) -> None:

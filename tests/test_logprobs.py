@@ -4,14 +4,18 @@ import asyncio
 import gc
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 
-from stepahead import FinishReason, RequestRejected, Result, SamplingParams
+from stepahead import FinishReason, RequestFailed, RequestRejected, Result, SamplingParams
 from stepahead.actors.text.toy import EOS, ToyTokenizer
+from stepahead.actors.virtual_time import run_virtual
 from stepahead.gpu.logprobs import likeliest, log_softmax_at
 from stepahead.gpu.oracle import Oracle
-from stepahead.messages import PositionLogprobs, PrefixAccount, PrefixEnd
+from stepahead.messages import Floats, PositionLogprobs, PrefixAccount, PrefixEnd
 
 from .drafters import ScriptedDrafter
 from .engines import is_empty, make_engine, settle, virtual
@@ -284,3 +288,32 @@ async def test_every_answer_to_a_prompt_is_told_of_and_the_prompt_once() -> None
             told = tuple(own.token.token_id for own in output.logprobs)
             assert told == output.token_ids
         check_result(result, PROMPT)
+
+
+class SilentOracle(Oracle):
+    """Its logits are no numbers behind one prefix."""
+
+    def logits(self, prefix: int, vocab_size: int) -> Floats:
+        logits = super().logits(prefix, vocab_size)
+        if prefix == self.extend(self.empty, b"told of in")[-1]:
+            logits[7] = np.nan
+        return logits
+
+
+@pytest.mark.parametrize("chunk", [8, 64])
+def test_a_prompt_whose_logits_are_not_numbers_fails_who_is_told_of_it_alone(chunk: int) -> None:
+    async def scenario() -> None:
+        options: dict[str, Any] = {"max_num_batched_tokens": chunk, "oracle": SilentOracle()}
+        async with make_engine(**options) as engine:
+            params = SamplingParams(max_tokens=4)
+            plain, other = await engine.generate("told of in part", params), "told of once"
+            neighbour = asyncio.ensure_future(engine.generate(other, params))
+            with pytest.raises(RequestFailed, match="not numbers"):
+                await engine.generate("told of in part", replace(params, prompt_logprobs=0))
+            with pytest.raises(RequestFailed, match="not numbers"):
+                await engine.score("told of", [" other", " in part"])
+            assert (await neighbour).finish_reason == "length"
+            assert (await engine.generate("told of in part", params)).token_ids == plain.token_ids
+            assert is_empty(engine)
+
+    run_virtual(scenario())
