@@ -11,6 +11,7 @@ DEFAULT_MODEL = "smollm2-135m"
 Device = Literal["auto", "cpu", "simulated"]
 DType = Literal["auto", "float32", "bfloat16"]
 Quantization = Literal["auto", "none", "int8", "int4"]
+GrammarBackend = Literal["llguidance", "xgrammar"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,7 @@ class EngineConfig:
     watermark: float = 0.01  # share of the pool kept free when a sequence is admitted beside others
     ageing: float | None = None  # seconds of waiting that raise a request by one class; None: never
     max_waiting: int = 1024  # requests; one more is refused with EngineOverloaded
+    grammar_backend: GrammarBackend = "llguidance"  # the library that follows structured output
     max_logprobs: int = 20  # likeliest tokens that a request may be told of at a position
     record: str | Path | None = None  # write every message here when the engine ends, for a replay
     record_failure: str | Path | None = None  # where the last messages are written, with masked
@@ -57,6 +59,7 @@ class EngineConfig:
             ("device", ("auto", "cpu", "simulated")),
             ("dtype", ("auto", "float32", "bfloat16")),
             ("quantization", get_args(Quantization)),
+            ("grammar_backend", get_args(GrammarBackend)),
         ):
             if getattr(self, name) not in choices:
                 raise ConfigError(

@@ -24,7 +24,7 @@ from .control import Control
 from .cores import Cores, CoreSetup, build_cores
 from .detokenizer import Detokenizer, DetokenizerMessage
 from .executor import Executor, ExecutorMessage
-from .grammars import GrammarService, StructuredGrammars
+from .grammars import BACKENDS, GrammarService, StructuredGrammars
 from .intake import Intake
 from .journal import Journal
 from .offload import Offload
@@ -102,6 +102,7 @@ def wire(
         vocab_size=facts.vocab_size,
         eos_token_ids=facts.eos_token_ids | backend.tokenizer.eos_token_ids,
         offload=offload,
+        make_backend=BACKENDS[config.grammar_backend],
     )
     streams = OutputStreams()
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeVar, get_args
 
 import click
 
-from ..actors.config import DEFAULT_MODEL, Device, DType, EngineConfig, Quantization
+from ..actors.config import DEFAULT_MODEL, Device, DType, EngineConfig, GrammarBackend, Quantization
 from .logs import configure_logs
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -30,6 +30,7 @@ class EngineOptions:
     steps_in_flight: int | None
     no_prefix_caching: bool
     deterministic: bool
+    grammar_backend: str | None
     max_logprobs: int | None
     record: Path | None
     stats_socket: Path | None
@@ -115,6 +116,11 @@ _ENGINE = (
         "--deterministic",
         is_flag=True,
         help="Logits have the same bits alone and in any batch: slower, see the documentation.",
+    ),
+    click.option(
+        "--grammar-backend",
+        type=click.Choice(get_args(GrammarBackend)),
+        help="The library that follows schemas, expressions and grammars.",
     ),
     click.option(
         "--max-logprobs",

@@ -10,7 +10,7 @@ import pytest
 
 from stepahead.actors.grammars.budget import BudgetedGrammar
 from stepahead.actors.grammars.completion import LOOK, THOROUGH, Effort, unpacked
-from stepahead.actors.grammars.tools import Tools, make_llguidance, make_tools
+from stepahead.actors.grammars.tools import BACKENDS, Tools, make_tools
 from stepahead.actors.text.loading import load_tokenizer
 from stepahead.actors.text.tokenizer import Tokenizer
 from stepahead.gpu.loading.resolve import resolve_model
@@ -27,15 +27,17 @@ def tokenizer() -> Tokenizer:
 
 
 @cache
-def tools() -> Tools:
-    return make_tools(make_llguidance, tokenizer(), 49_152, frozenset({EOS}))
+def tools(backend: str) -> Tools:
+    return make_tools(BACKENDS[backend], tokenizer(), 49_152, frozenset({EOS}))
 
 
-def open_grammar(seed: int) -> tuple[BudgetedGrammar, np.random.Generator]:
+def open_grammar(
+    seed: int, backend: str = "llguidance"
+) -> tuple[BudgetedGrammar, np.random.Generator]:
     """A random schema with little more than the tokens that it needs, and what to choose with."""
     rng = np.random.default_rng(seed)
-    completer = tools().completer
-    matcher = tools().backend.compile(StructuredOutput.json_schema(random_schema(seed)))
+    completer = tools(backend).completer
+    matcher = tools(backend).backend.compile(StructuredOutput.json_schema(random_schema(seed)))
     shortest = completer.find(matcher, 4_096, Effort(LOOK * THOROUGH))
     assert shortest is not None
     grammar = BudgetedGrammar(
@@ -51,7 +53,7 @@ def open_grammar(seed: int) -> tuple[BudgetedGrammar, np.random.Generator]:
 
 def say_on(grammar: BudgetedGrammar, rng: np.random.Generator) -> list[int]:
     """One token at random, and what it forces; none where that is the end."""
-    allowed = unpacked(grammar.mask(), tools().completer.size).nonzero()[0]
+    allowed = unpacked(grammar.mask(), tokenizer().vocab_size).nonzero()[0]
     said = [int(rng.choice(allowed))]
     if said == [EOS]:
         return []
@@ -62,8 +64,8 @@ def say_on(grammar: BudgetedGrammar, rng: np.random.Generator) -> list[int]:
     return said
 
 
-def say(seed: int) -> str:
-    grammar, rng = open_grammar(seed)
+def say(seed: int, backend: str) -> str:
+    grammar, rng = open_grammar(seed, backend)
     said: list[int] = []
     while not grammar.is_over:
         more = say_on(grammar, rng)
@@ -73,8 +75,12 @@ def say(seed: int) -> str:
     return tokenizer().decode(said)
 
 
-@pytest.mark.parametrize("first", range(0, 200, 20))
-def test_what_is_said_under_a_schema_is_valid(first: int) -> None:
+@pytest.mark.parametrize(
+    ("backend", "first"),
+    [*(("llguidance", first) for first in range(0, 200, 20)), ("xgrammar", 60)],
+)
+def test_what_is_said_under_a_schema_is_valid(backend: str, first: int) -> None:
     for seed in range(first, first + 20):
         schema = random_schema(seed)
-        jsonschema.validate(json.loads(say(seed)), schema, jsonschema.Draft202012Validator)
+        text = json.loads(say(seed, backend))
+        jsonschema.validate(text, schema, jsonschema.Draft202012Validator)

@@ -2,5 +2,6 @@
 
 from .backend import GrammarBackend, Matcher
 from .service import GrammarService, StructuredGrammars
+from .tools import BACKENDS
 
-__all__ = ["GrammarBackend", "GrammarService", "Matcher", "StructuredGrammars"]
+__all__ = ["BACKENDS", "GrammarBackend", "GrammarService", "Matcher", "StructuredGrammars"]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol, Self
 
-from ...messages import Ints, StructuredOutput
+from ...messages import Ints, RequestRejected, StructuredOutput
 
 
 class Matcher(Protocol):
@@ -46,3 +46,11 @@ class GrammarBackend(Protocol):
     def compile(self, structure: StructuredOutput) -> Matcher:
         """A matcher at the beginning. Raises RequestRejected saying what is wrong."""
         ...
+
+
+def refused(structure: StructuredOutput, reason: str) -> RequestRejected:
+    """The library's own words, on one line."""
+    words = " ".join(reason.split())
+    if len(words) > 300:
+        words = words[:297] + "..."
+    return RequestRejected(f"structured_output has a {structure.kind} that is refused: {words}")

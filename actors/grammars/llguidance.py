@@ -7,7 +7,8 @@ from typing import Any, Self
 import llguidance
 import numpy as np
 
-from ...messages import Ints, RequestRejected, StructuredOutput, StructureKind, seal
+from ...messages import Ints, StructuredOutput, StructureKind, seal
+from .backend import refused
 from .schema import check_schema
 from .vocabulary import TokenBytes
 
@@ -86,9 +87,9 @@ class LlguidanceBackend:
         try:
             matcher = llguidance.LLMatcher(self._tokenizer, _grammar(structure), log_level=0)
         except ValueError as error:
-            raise _refused(structure, str(error)) from error
+            raise refused(structure, str(error)) from error
         if matcher.is_error():
-            raise _refused(structure, matcher.get_error())
+            raise refused(structure, matcher.get_error())
         return LlguidanceMatcher(matcher, self._text, self._eos_token_id)
 
 
@@ -108,14 +109,6 @@ def _grammar(structure: StructuredOutput) -> str:
         case StructureKind.GRAMMAR:
             grammar = llguidance.LLMatcher.grammar_from_lark(structure.text)
     return grammar
-
-
-def _refused(structure: StructuredOutput, reason: str) -> RequestRejected:
-    """The library's own words, on one line."""
-    words = " ".join(reason.split())
-    if len(words) > 300:
-        words = words[:297] + "..."
-    return RequestRejected(f"structured_output has a {structure.kind} that is refused: {words}")
 
 
 class _Wrapper:

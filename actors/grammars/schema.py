@@ -26,7 +26,7 @@ def check_schema(schema: Any) -> None:
             raise _wrong(path, part, "a schema: an object, true or false")
         _check_type(path, part)
         for name, value in part.items():
-            pending += _parts(f"{path}/{name}", name, value)
+            pending += parts_of(f"{path}/{name}", name, value)
 
 
 def _check_type(path: str, part: Mapping[str, Any]) -> None:
@@ -36,7 +36,7 @@ def _check_type(path: str, part: Mapping[str, Any]) -> None:
             raise _wrong(f"{path}/type", kind, f"one of {', '.join(_TYPES)}")
 
 
-def _parts(path: str, name: str, value: Any) -> list[tuple[str, Any]]:
+def parts_of(path: str, name: str, value: Any) -> list[tuple[str, Any]]:
     """The schemas inside one keyword's value."""
     if name in _TABLES:
         if not isinstance(value, Mapping):

@@ -51,3 +51,21 @@ def make_llguidance(
             "structured_output needs llguidance: pip install 'stepahead[structured]'"
         ) from error
     return LlguidanceBackend(tokens, vocab_size=vocab_size, eos_token_ids=eos_ids)
+
+
+def make_xgrammar(
+    tokens: str | TokenBytes, vocab_size: int, eos_token_ids: Collection[int]
+) -> TokenizingBackend:
+    """The second backend."""
+    try:
+        from .xgrammar import XgrammarBackend
+    except ImportError as error:
+        raise RequestRejected(
+            "structured_output with grammar_backend='xgrammar' needs xgrammar: "
+            "pip install 'stepahead[xgrammar]'"
+        ) from error
+    return XgrammarBackend(tokens, vocab_size=vocab_size, eos_token_ids=eos_token_ids)
+
+
+BACKENDS: dict[str, MakeBackend] = {"llguidance": make_llguidance, "xgrammar": make_xgrammar}
+"""By their names in EngineConfig."""
