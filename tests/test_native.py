@@ -1,6 +1,5 @@
 """The native decoder against torch in float32, on the same quantised weights."""
 
-import ctypes
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from stepahead.gpu.native.compiling import NoCompiler
 from stepahead.gpu.native.decoder import KV_DTYPE
 from stepahead.gpu.native.packing import Blocks, Floats, quantised_4, quantised_8
 from stepahead.gpu.options import DeviceOptions
+from stepahead.gpu.processor import read_processor
 from stepahead.messages import ConfigError, ModelError
 
 from .device_driver import call_at_once
@@ -134,21 +134,27 @@ def test_rows_that_share_a_prefix_attend_to_it_as_if_it_were_their_own(
     assert share_of_scale({at: once[at] for at in once}, {at: each[at] for at in once}) < BFLOAT16
 
 
-def test_a_build_for_any_processor_gives_nearly_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("features", [(), ("-mavx2", "-mfma", "-mf16c")], ids=["any", "avx2"])
+def test_a_build_for_another_processor_gives_nearly_the_same(
+    features: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    known = read_processor().features
+    if not {feature.removeprefix("-m") for feature in features} <= known:
+        pytest.skip("the processor has no AVX2")
     path = make_file(tmp_path, Kind.Q4_1)
     tuned = native_logits(path, ONE_BY_ONE)
     flags = tuple(flag for flag in compiling.FLAGS if flag not in ("-march=native", "-O3"))
-    monkeypatch.setattr(compiling, "FLAGS", flags)
+    monkeypatch.setattr(compiling, "FLAGS", flags + features)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     library.load_library.cache_clear()
 
     plain = native_logits(path, ONE_BY_ONE)
+    many = native_logits(path)
 
-    assert isinstance(library.load_library(), ctypes.CDLL)
+    assert library.load_library().stepahead_is_fast() == bool(features)
     library.load_library.cache_clear()
     assert share_of_scale(plain, tuned) < 2e-3
+    assert share_of_scale(many, {at: tuned[at] for at in many}) < 2e-3
 
 
 def open_facts(path: Path, **options: Any) -> tuple[str, int]:

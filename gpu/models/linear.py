@@ -1,5 +1,7 @@
 """Linear: a weight bound to the fastest multiplication that the processor has for its type."""
 
+from functools import cache
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -41,9 +43,16 @@ class Linear:
         return residual + F.linear(x, self._weight, self._bias)
 
 
+@cache
 def can_pack() -> bool:
-    """Whether this build of torch has oneDNN's packed multiplication for bfloat16."""
-    return torch._C._has_mkldnn and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+    """Whether torch's build and the processor have oneDNN's packed product for bfloat16."""
+    if not (torch._C._has_mkldnn and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")):
+        return False
+    try:
+        _pack(torch.zeros(16, 16, dtype=torch.bfloat16))
+    except RuntimeError:  # without AVX-512 or AVX-NE-CONVERT
+        return False
+    return True
 
 
 def _pack(weight: Tensor) -> Tensor:

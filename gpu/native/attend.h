@@ -4,7 +4,7 @@
 #include "wide.h"
 
 /* Where a member keeps what it unpacks. */
-INLINE Bfloat *own_memory(const Member *own) {
+INLINE Unpacked *own_memory(const Member *own) {
     const Scratch *s = own->work.scratch;
     return s->unpacked + (size_t)own->index * s->most_unpacked;
 }

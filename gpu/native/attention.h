@@ -14,20 +14,21 @@ typedef struct {
 } Attending;
 
 /* How many vectors of each of `count` queries are worked on at once, to have twelve under way. */
-#define WAYS(count) ((count) <= 3 ? 4 : (count) <= 6 ? 2 : 1)
+#define WAYS(count) ((count) * PARTS <= 3 ? 4 : (count) * PARTS <= 6 ? 2 : 1)
 
 /* Scores of `count` queries for the positions of `ways` strips of keys. */
 INLINE void score_strips(const uint16_t *const *keys, int dim, int at, Attending *a, const int count, const int ways) {
-    floats sums[QUERIES];
-    UNROLL for (int i = 0; i < count * ways; i++) sums[i] = splat(0);
+    const int wide = ways * PARTS;
+    Own sums[QUERIES * PARTS];
+    UNROLL for (int i = 0; i < count * wide; i++) sums[i] = (Own){};
     for (int d = 0; d < dim; d++) {
-        UNROLL for (int way = 0; way < ways; way++) {
-            floats k = halves_to_floats(keys[way] + (size_t)d * LANES);
-            UNROLL for (int q = 0; q < count; q++) sums[q * ways + way] += k * a->query[q][d];
+        UNROLL for (int part = 0; part < wide; part++) {
+            Own k = halves_to_own(keys[part / PARTS] + (size_t)d * LANES + part % PARTS * OWN);
+            UNROLL for (int q = 0; q < count; q++) sums[q * wide + part] += k * a->query[q][d];
         }
     }
-    UNROLL for (int i = 0; i < count * ways; i++)
-        store(a->scores[i / ways] + at + i % ways * LANES, sums[i]);
+    UNROLL for (int i = 0; i < count * wide; i++)
+        *(Own *)(a->scores[i / wide] + at + i % wide * OWN) = sums[i];
 }
 
 /* For a constant number of queries. */
@@ -40,15 +41,16 @@ INLINE void score_keys(const uint16_t *const *keys, int strips, int dim, Attendi
 /* out[q][16 * ways of dim] += weights[q][positions] * values[positions][...]. */
 INLINE void weigh_lanes(const uint16_t *const *values, int positions, int lane, Attending *a,
                         const int count, const int ways) {
-    floats sums[QUERIES];
-    UNROLL for (int i = 0; i < count * ways; i++) sums[i] = load(a->out[i / ways] + lane + i % ways * LANES);
+    const int wide = ways * PARTS;
+    Own sums[QUERIES * PARTS];
+    UNROLL for (int i = 0; i < count * wide; i++) sums[i] = *(const Own *)(a->out[i / wide] + lane + i % wide * OWN);
     for (int p = 0; p < positions; p++) {
-        UNROLL for (int way = 0; way < ways; way++) {
-            floats v = halves_to_floats(values[p] + lane + way * LANES);
-            UNROLL for (int q = 0; q < count; q++) sums[q * ways + way] += v * a->scores[q][p];
+        UNROLL for (int part = 0; part < wide; part++) {
+            Own v = halves_to_own(values[p] + lane + part * OWN);
+            UNROLL for (int q = 0; q < count; q++) sums[q * wide + part] += v * a->scores[q][p];
         }
     }
-    UNROLL for (int i = 0; i < count * ways; i++) store(a->out[i / ways] + lane + i % ways * LANES, sums[i]);
+    UNROLL for (int i = 0; i < count * wide; i++) *(Own *)(a->out[i / wide] + lane + i % wide * OWN) = sums[i];
 }
 
 /* For a constant number of queries. */
@@ -67,7 +69,7 @@ INLINE void weigh_values(const uint16_t *const *values, int positions, int dim, 
     default: call(QUERIES); break;                                                       \
     }
 #define EACH(n, call) case n: call(n); break;
-#ifndef HAS_VNNI
+#if !defined(HAS_VNNI) && !defined(HAS_AVX2)
 #undef FOR_COUNT
 #define FOR_COUNT(call) call(count);
 #endif

@@ -22,7 +22,7 @@ static void add_product(Member *own, const Matrix *w, const Activations *x, floa
     int pairs = w->rows / LANES / 2;
     FOR_PIECES(piece, own, pairs * blocks_of(count)) {
         int pair = piece % pairs, start = piece / pairs * BLOCK, end = end_of_block(start, count);
-        const Bfloat *ready = prepare(w, 2 * pair, 2, form, own_memory(own));
+        const Unpacked *ready = prepare(w, 2 * pair, 2, form, own_memory(own));
         for (int first = start; first < end; first += BATCH) {
             int size = batch_size(first, end);
             multiply(w, 2 * pair, 2, ready, x, first, size, form, part);
@@ -43,11 +43,11 @@ static void gate_up(Member *own, const Matrix *w, const Activations *x, Activati
     int groups = to->cols / GROUP;
     FOR_PIECES(piece, own, groups * blocks_of(count)) {
         int g = piece % groups, start = piece / groups * BLOCK, end = end_of_block(start, count);
-        const Bfloat *ready = prepare(w, 4 * g, 4, form, own_memory(own));
+        const Unpacked *ready = prepare(w, 4 * g, 4, form, own_memory(own));
         for (int first = start; first < end; first += BATCH) {
             int size = batch_size(first, end);
             multiply(w, 4 * g, 2, ready, x, first, size, form, gate);
-            multiply(w, 4 * g + 2, 2, ready + (size_t)2 * LANES * w->cols, x, first, size, form, up);
+            multiply(w, 4 * g + 2, 2, unpacked_panel(ready, 2, w), x, first, size, form, up);
             for (int t = 0; t < size; t++) {
                 for (int i = 0; i < 2; i++) {
                     floats v = load(gate[i][t]);
@@ -70,7 +70,7 @@ static void write_logits(Member *own, const Matrix *w, const Activations *x, flo
         for (int panel = piece * HEAD_PANELS; panel < panels && panel < (piece + 1) * HEAD_PANELS; panel += 2) {
             int pair = panels - panel < 2 ? 1 : 2;
             int lanes = vocab - panel * LANES < pair * LANES ? vocab - panel * LANES : pair * LANES;
-            const Bfloat *ready = prepare(w, panel, pair, form, own_memory(own));
+            const Unpacked *ready = prepare(w, panel, pair, form, own_memory(own));
             for (int first = 0; first < count; first += BATCH) {
                 int size = batch_size(first, count);
                 multiply(w, panel, pair, ready, x, first, size, form, part);
@@ -140,12 +140,13 @@ static void *take(char **at, size_t size) {
 
 static void take_activations(Activations *a, char **at, int tokens, int cols, int most_planes) {
     a->cols = cols;
+    a->most_planes = most_planes;
+#if defined(HAS_AMX)
+    if (!may_use_tiles()) a->most_planes = -1;
+#elif defined(HAS_VNNI)
     a->most_planes = -1;
-    (void)most_planes;
-#ifdef HAS_AMX
-    if (may_use_tiles()) a->most_planes = most_planes;
 #endif
-    a->quants = take(at, (size_t)tokens * cols * 2);
+    a->quants = take(at, (size_t)tokens * cols * sizeof(Unpacked));
     a->scales = take(at, (size_t)tokens * (cols / GROUP) * 4);
     a->sums = take(at, (size_t)tokens * (cols / GROUP) * 4);
 }
@@ -215,9 +216,9 @@ int32_t stepahead_forward(Team *team, Scratch *s, const Model *model, const Step
     return 0;
 }
 
-/* Whether the integer products of this build use the processor's own instruction. */
-int32_t stepahead_has_vnni(void) {
-#ifdef HAS_VNNI
+/* Whether this build uses what the processor has for such products; else it is right, but slow. */
+int32_t stepahead_is_fast(void) {
+#if defined(HAS_VNNI) || defined(HAS_AVX2)
     return 1;
 #else
     return 0;

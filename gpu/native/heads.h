@@ -55,16 +55,15 @@ INLINE void place_head(const Model *m, const Layer *layer, const Step *step, Scr
 
 /* One head of queries, keys or values for tokens start .. end. */
 static void make_head(const Model *m, const Layer *layer, const Step *step, Scratch *s, int head, int start, int end,
-                      Form form, Bfloat *memory) {
+                      Form form, Unpacked *memory) {
     const Matrix *w = &layer->qkv;
     int panels = m->dim / LANES;
     float made[BATCH][512] __attribute__((aligned(64))), part[2][BATCH][LANES] __attribute__((aligned(64)));
-    const Bfloat *ready = prepare(w, head * panels, panels, form, memory);
+    const Unpacked *ready = prepare(w, head * panels, panels, form, memory);
     for (int first = start; first < end; first += BATCH) {
         int size = batch_size(first, end);
         for (int p = 0; p < panels; p += 2) { /* a head has a multiple of 32 rows */
-            const Bfloat *pair = ready + (size_t)p * LANES * w->cols;
-            multiply(w, head * panels + p, 2, pair, &s->normed, first, size, form, part);
+            multiply(w, head * panels + p, 2, unpacked_panel(ready, p, w), &s->normed, first, size, form, part);
             for (int t = 0; t < size; t++)
                 for (int i = 0; i < 2; i++) memcpy(made[t] + (p + i) * LANES, part[i][t], sizeof part[i][t]);
         }

@@ -9,7 +9,8 @@
  *
  * so that lane r of a vector belongs to row r and no sum ever crosses lanes.
  *
- * Activations of many tokens are in bfloat16, where the processor has matrix tiles. Else they are in
+ * Activations of many tokens are in bfloat16 where the processor has matrix tiles, in float32 where it
+ * has no instruction for integer products either. Else, and for few tokens, they are in
  * groups of 32 with a scale each, as two planes of 8 bits, high and low. With one plane alone, 2 to
  * 3% of the most likely next tokens differ from those of float32. Beside 4-bit weights the high
  * plane counts 16 times, so that both can be summed as one (the weights times 16 still fit a byte);
@@ -26,7 +27,12 @@
 #define BATCH 32 /* tokens that are multiplied at once */
 
 typedef uint16_t Bfloat;
-typedef enum { PLANES_4, PLANES_8, TILES } Form;
+#ifdef HAS_VNNI
+typedef Bfloat Unpacked; /* a weight, unpacked for many tokens */
+#else
+typedef float Unpacked;
+#endif
+typedef enum { PLANES_4, PLANES_8, TILES, FLOATS } Form;
 
 typedef struct {
     int32_t rows, cols, bits;
@@ -45,7 +51,7 @@ typedef struct {
 
 typedef struct {
     int32_t num_layers, hidden, inner, heads, kv_heads, dim, vocab, block_size;
-    int32_t most_planes; /* tokens for which tiles do not pay, where there are tiles */
+    int32_t most_planes; /* tokens for which tiles, or floats, do not pay */
     float eps, scale;
     const float *cosines, *sines; /* [positions][dim / 2] */
     const uint8_t *embedding;     /* rows as `embedding_kind` packs them */
@@ -69,6 +75,7 @@ typedef struct {
     union {
         int8_t *quants;  /* [tokens][groups][2][32], high and low */
         Bfloat *bfloats; /* [tokens / 16][groups][16][32] */
+        float *floats;   /* [tokens][cols] */
     };
     float *scales, *sums;  /* [tokens / 16][groups][16], so that a tile's lie together */
     int32_t cols;
@@ -103,7 +110,7 @@ typedef struct Scratch {
     int32_t *seen;              /* [tokens] positions that a token has attended to in `shared` */
     Partial *partials;          /* [tokens][heads] and what was found there */
     float *partial_out;         /* [tokens][heads][dim] */
-    Bfloat *unpacked;           /* [members][most_unpacked] */
+    Unpacked *unpacked;         /* [members][most_unpacked] */
     size_t most_unpacked;
     int32_t num_tiles, num_spans, num_shared, num_sharers;
     void *memory;

@@ -15,10 +15,15 @@
 #endif
 #endif
 
+#if !defined(HAS_VNNI) && defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+#include <immintrin.h>
+#define HAS_AVX2 1
+#endif
+
 #define LANES 16 /* numbers of a vector: rows of a panel, positions of a strip of keys */
 #define INLINE static inline __attribute__((always_inline))
-#ifdef HAS_VNNI
-#define UNROLL _Pragma("GCC unroll 16")
+#if defined(HAS_VNNI) || defined(HAS_AVX2)
+#define UNROLL _Pragma("GCC unroll 48")
 #else
 #define UNROLL /* the portable build is small rather than fast */
 #endif
@@ -28,6 +33,25 @@ typedef int32_t ints __attribute__((vector_size(64), aligned(4), may_alias));
 typedef uint32_t uints __attribute__((vector_size(64), aligned(4), may_alias));
 typedef uint16_t halves __attribute__((vector_size(32), aligned(2), may_alias));
 typedef int8_t bytes __attribute__((vector_size(16), aligned(1), may_alias));
+/* The halves of a vector, for processors whose own are half as wide. */
+typedef union {
+    floats whole;
+    ints whole_ints;
+    float parts[2][LANES / 2];
+    int32_t part_ints[2][LANES / 2];
+} Halved;
+
+/* As wide as the processor's own registers: vectors of LANES numbers would live in memory where loops
+ * keep many of them. */
+#if defined(HAS_VNNI)
+typedef floats Own;
+#elif defined(HAS_AVX2)
+typedef float Own __attribute__((vector_size(32), aligned(4), may_alias));
+#else
+typedef float Own __attribute__((vector_size(16), aligned(4), may_alias));
+#endif
+enum { OWN = sizeof(Own) / sizeof(float), PARTS = LANES / OWN };
+
 typedef int32_t word __attribute__((aligned(1), may_alias));
 
 INLINE floats splat(float x) { return (floats){} + x; }
@@ -39,6 +63,11 @@ INLINE void store(float *p, floats x) { *(floats *)p = x; }
 INLINE floats larger(floats a, floats b) {
 #ifdef HAS_VNNI
     return (floats)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(HAS_AVX2)
+    Halved x = {a}, y = {b}, result;
+    UNROLL for (int i = 0; i < 2; i++)
+        _mm256_storeu_ps(result.parts[i], _mm256_max_ps(_mm256_loadu_ps(x.parts[i]), _mm256_loadu_ps(y.parts[i])));
+    return result.whole;
 #endif
     ints mask = a > b;
     return (floats)(((ints)a & mask) | ((ints)b & ~mask));
@@ -87,10 +116,28 @@ INLINE float half_to_float(uint16_t half) {
 INLINE floats halves_to_floats(const uint16_t *p) {
 #ifdef HAS_VNNI
     return (floats)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+#elif defined(HAS_AVX2)
+    Halved result;
+    UNROLL for (int i = 0; i < 2; i++)
+        _mm256_storeu_ps(result.parts[i], _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p + i * LANES / 2))));
+    return result.whole;
 #else
     ints wide = __builtin_convertvector(*(const halves *)p, ints);
     floats magnitude = (floats)((wide & 0x7fff) << 13) * 0x1p112f;
     return (floats)((ints)magnitude | ((wide & 0x8000) << 16));
+#endif
+}
+
+/* As many halves as fit a register. */
+INLINE Own halves_to_own(const uint16_t *p) {
+#if defined(HAS_VNNI)
+    return halves_to_floats(p);
+#elif defined(HAS_AVX2)
+    return (Own)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+#else
+    Own result = {};
+    for (int i = 0; i < OWN; i++) result[i] = half_to_float(p[i]);
+    return result;
 #endif
 }
 

@@ -37,10 +37,36 @@ INLINE void quantise_group(const float *x, Activations *to, int t, int g, int we
     to->sums[place] = scale * (float)sum_of_ints(sum);
 }
 
+#ifdef HAS_AVX2
+/* The same of 8 rows. Products of bytes are summed in pairs in 16 bits, which weights of 8 bits would
+ * overflow: those are multiplied as what is above and below their middle bit. */
+INLINE __m256i dot4_half(__m256i sum, __m256i weights, __m256i activations) {
+#ifdef __AVXVNNI__
+    return _mm256_dpbusd_avx_epi32(sum, weights, activations);
+#else
+    const __m256i low_bits = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1), sixteens = _mm256_set1_epi16(16);
+    __m256i low = _mm256_and_si256(weights, low_bits);
+    __m256i high = _mm256_and_si256(_mm256_srli_epi16(weights, 4), low_bits);
+    __m256i low_sum = _mm256_madd_epi16(_mm256_maddubs_epi16(low, activations), ones);
+    __m256i high_sum = _mm256_madd_epi16(_mm256_maddubs_epi16(high, activations), sixteens);
+    return _mm256_add_epi32(sum, _mm256_add_epi32(low_sum, high_sum));
+#endif
+}
+#endif
+
 /* The integer product of 16 rows with 4 columns of one token, added to `sum`. */
 INLINE ints dot4(ints sum, ints weights, int32_t activations) {
 #ifdef HAS_VNNI
     return (ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)weights, _mm512_set1_epi32(activations));
+#elif defined(HAS_AVX2)
+    Halved total = {.whole_ints = sum}, factors = {.whole_ints = weights};
+    const __m256i a = _mm256_set1_epi32(activations);
+    UNROLL for (int i = 0; i < 2; i++) {
+        __m256i w = _mm256_loadu_si256((const __m256i *)factors.part_ints[i]);
+        __m256i s = _mm256_loadu_si256((const __m256i *)total.part_ints[i]);
+        _mm256_storeu_si256((__m256i *)total.part_ints[i], dot4_half(s, w, a));
+    }
+    return total.whole_ints;
 #else
     for (int i = 0; i < 4; i++)
         sum += ((weights >> (8 * i)) & 255) * (int32_t)(int8_t)(activations >> (8 * i));
@@ -104,7 +130,7 @@ INLINE void multiply_tile(const Matrix *w, int panel, const Activations *x, int 
     default: multiply_tile(w, panel, x, first, 8, bits, out); break;                    \
     }
 
-#ifndef HAS_VNNI
+#if !defined(HAS_VNNI) && !defined(HAS_AVX2)
 #undef CASES
 #define CASES(bits) multiply_tile(w, panel, x, first, count < ROWS ? count : ROWS, bits, out);
 #endif

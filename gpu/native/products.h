@@ -1,12 +1,18 @@
 /* Products of packed weights with activations, in the form that pays for the number of tokens. */
 #pragma once
+#include "floats.h"
 #include "planes.h"
 #include "tiles.h"
 
-/* How activations are kept for a matrix: in bfloat16 where many tokens make tiles pay, else in planes
- * for weights of so many bits. */
+/* How activations are kept for a matrix: in bfloat16 or float32 where many tokens make that pay, else
+ * in planes for weights of so many bits. */
 INLINE Form form_for(const Matrix *w, const Activations *x, int tokens) {
-    if (x->most_planes >= 0 && tokens > x->most_planes) return TILES;
+#ifdef HAS_VNNI
+    const Form many = TILES;
+#else
+    const Form many = FLOATS;
+#endif
+    if (x->most_planes >= 0 && tokens > x->most_planes) return many;
     return w->bits == 4 ? PLANES_4 : PLANES_8;
 }
 
@@ -20,27 +26,41 @@ INLINE void keep_group(const float *values, Activations *to, int t, int g, Form 
         return;
     }
 #endif
-    quantise_group(values, to, t, g, form == PLANES_4 ? 4 : 8);
+    if (form == FLOATS) memcpy(to->floats + (size_t)t * to->cols + g * GROUP, values, GROUP * 4);
+    else quantise_group(values, to, t, g, form == PLANES_4 ? 4 : 8);
 }
 
-/* Panels from `first` on, made ready for tiles in `memory` where they are used. */
-static const Bfloat *prepare(const Matrix *w, int first, int count, Form form, Bfloat *memory) {
+/* Panels from `first` on, unpacked into `memory` where the form asks for it. */
+static const Unpacked *prepare(const Matrix *w, int first, int count, Form form, Unpacked *memory) {
 #ifdef HAS_AMX
     if (form == TILES) unpack_panels(w, first, count, memory);
+#endif
+#ifndef HAS_VNNI
+    if (form == FLOATS) unpack_floats(w, first, count, memory);
 #endif
     (void)w, (void)first, (void)count, (void)form;
     return memory;
 }
 
+/* The `panel`th of what was prepared. */
+INLINE const Unpacked *unpacked_panel(const Unpacked *ready, int panel, const Matrix *w) {
+    return ready + (size_t)panel * LANES * w->cols;
+}
+
 /* One or two panels times up to 32 tokens; there is memory behind them for 32. `ready` is where
  * `prepare` put the first of them. */
-static void multiply(const Matrix *w, int panel, int panels, const Bfloat *ready, const Activations *x, int first,
+static void multiply(const Matrix *w, int panel, int panels, const Unpacked *ready, const Activations *x, int first,
                      int count, Form form, float (*out)[BATCH][LANES]) {
 #ifdef HAS_AMX
     if (form == TILES) {
         multiply_bfloats(w, panel, ready, x, first, panels, count, out);
         return;
     }
+#endif
+#ifndef HAS_VNNI
+    for (int p = 0; form == FLOATS && p < panels; p++)
+        multiply_floats(w, panel + p, unpacked_panel(ready, p, w), x, first, count, out[p]);
+    if (form == FLOATS) return;
 #endif
     (void)ready, (void)form;
     for (int p = 0; p < panels; p++) multiply_planes(w, panel + p, x, first, count, out[p]);

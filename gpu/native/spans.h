@@ -66,7 +66,10 @@ static void add_shared(Scratch *s, const Model *m, const Step *step, const Openi
 }
 
 static void make_spans(Scratch *s, const Model *m, const Step *step) {
-    int group = m->heads / m->kv_heads, may_be_wide = s->normed.most_planes > 0, singles = 0;
+    int group = m->heads / m->kv_heads, singles = 0, may_be_wide = 0;
+#ifdef HAS_AMX
+    may_be_wide = s->normed.most_planes > 0;
+#endif
     Opening *openings = (Opening *)s->partial_out; /* free until the first layer attends */
     s->num_tiles = s->num_spans = s->num_shared = s->num_sharers = 0;
     for (int t = 0, count; t < step->num_tokens; t += count) {
