@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+from stepahead import SamplingParams
 from stepahead.gpu.adjuster import Adjuster
 from stepahead.messages import Adjustments, frozen_longs
 from stepahead.messages.arrays import frozen_ints
 from stepahead.messages.token_bias import TokenBias
 
 from .device_driver import make_row
+from .engines import make_config, make_device, make_engine, virtual
 from .sampling_reference import adjusted
 
 VOCAB = 12
@@ -153,3 +155,17 @@ def test_what_a_row_gets_does_not_depend_on_who_stands_beside_it() -> None:
         rows.begin_epoch(slot)
         rows.adjuster.adjust(alone, slots[[slot]], positions[[slot]])
         assert torch.equal(alone[0], together[slot])
+
+
+@virtual
+async def test_requests_one_after_the_other_share_what_is_kept_for_a_slot() -> None:
+    params = SamplingParams(
+        max_tokens=3, repetition_penalty=1.2, logit_bias={40: 1.0}, allowed_token_ids=(40, 41)
+    )
+    device = make_device(make_config(), draws=True)
+    async with make_engine(device=device) as engine:
+        for number in range(40):
+            await engine.generate(f"request {number}", params)
+        assert device._sampler is not None
+        adjuster = device._sampler._adjuster
+        assert len(adjuster.slots) <= 2  # the last one's, and one still behind its fence

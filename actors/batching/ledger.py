@@ -60,7 +60,10 @@ class Ledger:
             int, int
         ] = {}  # by slot, from where on the device knows no confirmed token
         self.sequences: list[Sequence | None] = [None] * num_slots
-        self._free = [(0, slot) for slot in range(num_slots)]  # a heap of (fence, slot)
+        self._free = list(range(num_slots))  # a heap: the lowest first, so that few are ever used
+        self._fenced: list[
+            tuple[int, int]
+        ] = []  # a heap of (fence, slot), which are free behind it
 
     def gather(self, slots: Longs) -> Ints:
         """[5, rows] scheduled, confirmed, covered, end and epoch of these slots."""
@@ -69,15 +72,17 @@ class Ledger:
     @property
     def num_taken(self) -> int:
         """Slots that sequences have."""
-        return self.num_slots - len(self._free)
+        return self.num_slots - len(self._free) - len(self._fenced)
 
     def free_slot(self, done: int) -> int | None:
         """A slot that no step in flight mentions, without taking it."""
-        return self._free[0][1] if self._free and self._free[0][0] <= done else None
+        while self._fenced and self._fenced[0][0] <= done:
+            heapq.heappush(self._free, heapq.heappop(self._fenced)[1])
+        return self._free[0] if self._free else None
 
     def assign(self, slot: int, sequence: Sequence) -> None:
         """A sequence without a slot takes the one that `free_slot` gave."""
-        fence, free = heapq.heappop(self._free)
+        free = heapq.heappop(self._free)
         assert free == slot, f"slot {slot} is not the next free one"
         assert sequence.slot is None
         request = sequence.request
@@ -90,7 +95,6 @@ class Ledger:
         self.min_end[slot] = num_prompt + request.params.min_tokens
         self.end[slot] = num_prompt + request.max_tokens
         self.most_drafts[slot] = sequence.most_drafts
-        self.last_step[slot] = fence
         if sequence.grammar is not None:
             self.structured.add(slot)
         self._set_stop_ids(slot, request.stop_token_ids)
@@ -161,7 +165,7 @@ class Ledger:
         self._more_stop_ids.pop(slot, None)
         self.structured.discard(slot)
         self.untold.pop(slot, None)
-        heapq.heappush(self._free, (int(self.last_step[slot]), slot))
+        heapq.heappush(self._fenced, (int(self.last_step[slot]), slot))
 
     def _start_over(self, slot: int) -> None:
         for column in (self.scheduled, self.written, self.covered, self.published):
@@ -257,6 +261,6 @@ class Ledger:
         assert (self.covered[runs] > 0).all(), "a sequence runs without blocks"
         assert (self.confirmed + derived <= self.end)[runs].all(), "a token past the end"
         assert (mentioned <= self.last_step).all(), "a fence is behind a step in flight"
-        for fence, slot in self._free:
+        for fence, slot in (*self._fenced, *((done, slot) for slot in self._free)):
             assert self.sequences[slot] is None
             assert fence > done or not mentioned[slot], f"slot {slot} is free while in flight"
