@@ -463,4 +463,4 @@ class World:
         assert self.pool.num_free == self.pool.num_blocks, "blocks leaked"
         if self.pool.host is not None:
             assert self.pool.host.num_free == self.pool.host.num_blocks, "host blocks leaked"
-        assert len(self.batcher._ledger._free) == self.limits.num_slots, "slots leaked"
+        assert self.batcher.ledger.num_taken == 0, "slots leaked"

@@ -60,10 +60,8 @@ class Ledger:
             int, int
         ] = {}  # by slot, from where on the device knows no confirmed token
         self.sequences: list[Sequence | None] = [None] * num_slots
-        self._free = list(range(num_slots))  # a heap: the lowest first, so that few are ever used
-        self._fenced: list[
-            tuple[int, int]
-        ] = []  # a heap of (fence, slot), which are free behind it
+        self._free = list(range(num_slots))  # a heap: few are ever used
+        self._fenced: list[tuple[int, int]] = []  # a heap: (fence, slot)
 
     def gather(self, slots: Longs) -> Ints:
         """[5, rows] scheduled, confirmed, covered, end and epoch of these slots."""

@@ -85,7 +85,7 @@ class Conservation:
         assert not self._live, "a sequence did not end"
         assert self._posted == self._done, "a step has no result"
         ledger = wiring.batcher._ledger
-        assert len(ledger._free) == ledger.num_slots, "slots leaked"
+        assert ledger.num_taken == 0, "slots leaked"
         assert len(wiring.streams) == 0, "streams leaked"
         for actor in wiring.actors:
             assert not isinstance(actor, Detokenizer) or not actor._live, "outputs leaked"
