@@ -154,7 +154,7 @@ def test_a_build_for_another_processor_gives_nearly_the_same(
     assert library.load_library().stepahead_is_fast() == bool(features)
     library.load_library.cache_clear()
     assert share_of_scale(plain, tuned) < 2e-3
-    assert share_of_scale(many, torch_logits(path)) < 2e-3  # in float32 throughout
+    assert share_of_scale(many, torch_logits(path)) < 2 * EXACT  # some steps have few tokens
 
 
 def open_facts(path: Path, **options: Any) -> tuple[str, int]:
