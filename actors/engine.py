@@ -145,6 +145,8 @@ class Engine(EngineTexts, EngineScoring, EngineHistory, EngineControl):
             await asyncio.wait({self._task})
         if self._saving is not None:
             await self._saving
+        elif self._recorder is not None:  # no actor ever ran
+            await self._offload(self._recorder.save)
         await self._offload(backend.device.close)
 
     async def _run(self, wiring: Wiring, ready: asyncio.Event) -> None:

@@ -52,9 +52,9 @@ class EngineHistory(ABC):
         """
         from .recording.explaining import explain_request
 
-        recording = self.recorder.recording
+        flight = self.recorder.flight
         return await self._offload(
-            lambda: explain_request(recording, request_id, index=index, stall_s=stall_s)
+            lambda: explain_request(flight.recording, request_id, index=index, stall_s=stall_s)
         )
 
     def export_metrics(self, registry: "CollectorRegistry | None" = None) -> "CollectorRegistry":

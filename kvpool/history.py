@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
+
 from ..messages import Ints, PrefixEnd
 from .content import Before, Key, content_pieces, token_bytes
 from .continuations import Continuations
@@ -70,10 +72,12 @@ class PrefixHistory:
         return PrefixEnd.NEW, self._continuations.most_in_common(before, missing)
 
     def rehash(self, published: Callable[[int], Key | None], num_blocks: int) -> None:
-        """What is here comes from another process, where bytes hash to other numbers."""
-        keys = [(block, key) for block in range(num_blocks) if (key := published(block))]
+        """What is published comes from another process, where bytes hash to other numbers."""
+        keys = {block: key for block in range(num_blocks) if (key := published(block))}
+        token_ids = np.frombuffer(b"".join(piece for _, piece in keys.values()), dtype="<i4")
         self._continuations.clear()
-        self._continuations.add([block for block, _ in keys], [key[0] for _, key in keys])
+        self._continuations.hold(list(keys), token_ids)
+        self._continuations.add(list(keys), [before for before, _ in keys.values()])
 
     def check(self, published: Callable[[int], Key | None], num_blocks: int) -> None:
         """Assert that what is published is known to follow what it follows."""

@@ -14,7 +14,9 @@ from stepahead.actors.kvpool import PoolAnswer, PoolQuestion
 from stepahead.actors.opening import Opening
 from stepahead.actors.recording import Recording, read_recording, replay
 from stepahead.actors.recording.reading import recording_of
-from stepahead.actors.recording.state import capture
+from stepahead.actors.recording.snapshot import Snapshot
+from stepahead.actors.recording.state import state_of
+from stepahead.actors.recording.state_codec import pack_state
 from stepahead.actors.recording.writing import pieces
 from stepahead.messages import Message
 
@@ -49,7 +51,7 @@ def from_there_on(recording: Recording, place: int, question: int) -> Recording:
         if envelope is not turn.envelopes[0]:
             return True
         opening = Opening(turn.t_ns, question - 1, *cores.batcher.owners)
-        captured.append((opening, capture(cores)))
+        captured.append((opening, state_of(Snapshot(cores))))
         return False
 
     replay(recording, watch=watch)
@@ -75,3 +77,26 @@ def test_what_follows_any_turn_of_a_rough_life_replays_from_its_state_alone(
 
         assert rest.state is not None
         assert replay(rest).difference is None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_snapshot_stays_as_it_was_while_the_cores_go_on(seed: int, tmp_path: Path) -> None:
+    script = draw_script(seed)
+    script = replace(script, settings=replace(script.settings, drafts=()))
+    live(script, record=tmp_path / "recording")
+    recording = read_recording(tmp_path / "recording")
+    places = openings(recording)
+    turns = [recording.turns[place].turn for place, _ in places[:: -(-len(places) // 6)]]
+    taken: list[tuple[Snapshot, bytes]] = []
+
+    def watch(actor: str, envelope: Envelope[Message], cores: Cores) -> bool:
+        if any(envelope is turn.envelopes[0] for turn in turns):
+            snapshot = Snapshot(cores)
+            taken.append((snapshot, pack_state(state_of(snapshot))))
+        return True
+
+    replay(recording, watch=watch)
+
+    assert len(taken) == len(turns)
+    for snapshot, at_once in taken:
+        assert pack_state(state_of(snapshot)) == at_once

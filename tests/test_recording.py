@@ -2,6 +2,7 @@
 it does not."""
 
 import asyncio
+import os
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -138,19 +139,20 @@ async def _start_and_close(path: Path) -> None:
         pass
 
 
-def test_a_recording_that_cannot_be_written_at_the_end_is_logged_and_harms_nobody(
+def test_a_disk_that_fails_on_the_way_ends_the_recording_and_not_the_engine(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    folder = tmp_path / "folder"
-    folder.mkdir()
+    os.mkfifo(tmp_path / "recording")
+    reader = os.open(tmp_path / "recording", os.O_RDONLY | os.O_NONBLOCK)
 
     async def run() -> str:
-        async with make_engine(record=folder / "recording") as engine:
-            folder.rmdir()
+        async with make_engine(record=tmp_path / "recording") as engine:
+            os.close(reader)
             return (await engine.generate("x", SamplingParams(max_tokens=3))).text
 
     assert len(run_virtual(run())) == 3
-    assert "cannot write the recording" in caplog.text
+    assert "cannot go on with the recording" in caplog.text
+    assert "Broken pipe" in caplog.text
 
 
 # What is read

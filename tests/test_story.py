@@ -245,7 +245,7 @@ def test_an_old_request_of_which_the_beginning_was_dropped_says_so_and_its_time_
                 await ask(engine, f"short {number}", [4, 5, 6, number])
             await asked
             await ask(engine, "last", [4, 5, 6])
-            return engine.recorder.recording
+            return engine.recorder.flight.recording
 
     recording = run_virtual(scenario())
 

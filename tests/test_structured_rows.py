@@ -11,6 +11,7 @@ from stepahead.actors.cores import CoreSetup, build_cores
 from stepahead.actors.executor import Executor, ExecutorMessage
 from stepahead.actors.journal import Journal
 from stepahead.actors.recording import read_recording, replay
+from stepahead.actors.recording.file import RecordingFile
 from stepahead.actors.recording.format import Header
 from stepahead.actors.recording.recorder import Recorder
 from stepahead.actors.scheduler import SchedulerMessage
@@ -252,7 +253,8 @@ class Desk:
         self.journal = journal = Journal(lambda: int(clock.now * 1e9))
         self.oracle = Oracle(eos_every=30)
         header = Header(setup=setup, model="oracle", device="simulated")
-        self.recorder = None if path is None else Recorder(header, journal, path)
+        file = None if path is None else RecordingFile(path, header)
+        self.recorder = Recorder(header, journal, file=file)
         device = SimulatedDevice(
             make_facts(limits.num_blocks, 64),
             limits.num_slots,

@@ -1,10 +1,11 @@
-"""The recorder: always on. It keeps the last messages of an engine, or all where that is wanted.
+"""The recorder: always on. It keeps the last messages of an engine, and writes them when asked.
 
 While the engine runs, a message costs an append: messages do not change, so references suffice.
 They are encoded when they are written.
 """
 
 import logging
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
@@ -14,37 +15,63 @@ from ..config import EngineConfig
 from ..cores import Cores, CoreSetup
 from ..journal import Journal, Turn
 from ..kvpool import PoolAnswer
+from .file import RecordingFile
 from .format import End, Header
 from .privacy import Tokens
 from .reading import Recording
-from .ring import Ring
-from .state import NotCapturable, capture
+from .ring import Kept, Ring
+from .snapshot import NotCapturable, Snapshot
+from .state import state_of
 from .writing import write_recording
 
 logger = logging.getLogger(__name__)
 
-MOST_BYTES = 64 * 2**20
+MOST_BYTES = 64 * 2**20  # of messages; the snapshots of four segments come to them
 _ANSWERS = get_args(PoolAnswer)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Flight:
+    """What a recorder had kept at one moment. To have it takes no time; what is made of it may
+    take seconds, and may be made in a thread, since it does not change any more."""
+
+    header: Header
+    kept: Kept
+    end: End
+
+    @property
+    def recording(self) -> Recording:
+        """As if it had been read; for who explains or draws, and so needs no state."""
+        opening = self.kept.segments[0].opening
+        begun = () if opening is None else self.kept.begun
+        return Recording(
+            self.header, tuple(self.kept.turns), self.end, opening=opening, begun=begun
+        )
+
+    def dump(self, path: str | Path, tokens: Tokens = Tokens.KEPT) -> None:
+        """Write it, with the state it begins with. Raises OSError where that is impossible."""
+        snapshot = self.kept.segments[0].snapshot
+        state = None if snapshot is None else state_of(snapshot)
+        write_recording(replace(self.recording, state=state), Path(path), tokens)
 
 
 class Recorder:
     """Records one engine from its first message on.
 
-    Without a path it keeps the last messages, in about `MOST_BYTES`; with one it keeps them all, to
-    be written when the engine is over. What an actor's failure ends is written to `failure_path`,
-    with masked tokens; else what is written holds prompts and answers, unless `dump` is asked for
-    less.
+    It keeps the last messages, in about `MOST_BYTES`. All of them go to a `file` at once, where
+    that is wanted. What an actor's failure ends is written to `failure_path`, with masked tokens;
+    else what is written holds prompts and answers, unless `dump` is asked for less.
     """
 
     def __init__(
         self,
         header: Header,
         journal: Journal,
-        path: Path | None = None,
         *,
+        file: RecordingFile | None = None,
         failure_path: Path | None = None,
     ) -> None:
-        self._path = path
+        self._file = file
         self._failure_path = failure_path
         self._header = header
         self._journal = journal
@@ -53,12 +80,13 @@ class Recorder:
         self._is_over = False
         self._extend = self._ring.segments[-1].parts.extend
         self._room = self._ring.room
-        self._detach = journal.attach(self._hear)
+        self._detach = [journal.attach(self._hear)]
+        if file is not None:
+            self._detach.append(journal.attach(file.hear))
 
     def watch(self, cores: Cores) -> None:
-        """The cores are there, so that segments can be opened; a whole recording has but one."""
-        if self._path is None:
-            self._cores = cores
+        """The cores are there, so that segments can be opened."""
+        self._cores = cores
 
     def _hear(self, actor: str, turn: Turn[Message]) -> None:
         """A sink: it costs every message, so it does next to nothing."""
@@ -75,49 +103,46 @@ class Recorder:
         if cores is None or isinstance(turn.envelopes[0].message, _ANSWERS):
             return
         try:
-            state = capture(cores)
+            snapshot = Snapshot(cores)
         except NotCapturable:  # the segment explains and draws, and cannot be replayed
-            state = None
-        self._extend = self._ring.open(cores.opening(turn.t_ns), state).parts.extend
+            snapshot = None
+        self._extend = self._ring.open(cores.opening(turn.t_ns), snapshot).parts.extend
         self._room = self._ring.room
 
     @property
-    def recording(self) -> Recording:
-        """What is kept, as if it had been read."""
-        segments = self._ring.segments
-        opening, state = segments[0].opening, segments[0].state
-        begun = self._ring.begun if opening is not None else ()
-        turns = tuple(heard for segment in segments for heard in segment.turns)
+    def flight(self) -> Flight:
+        """What is kept now."""
         end = End(self._journal.failure, is_live=not self._is_over)
-        return Recording(self._header, turns, end, opening=opening, begun=begun, state=state)
+        return Flight(self._header, self._ring.kept, end)
 
     def stop(self) -> None:
         """Record no more."""
-        self._detach()
+        while self._detach:
+            self._detach.pop()()
 
     def dump(self, path: str | Path, tokens: Tokens = Tokens.KEPT) -> None:
-        """Write what is kept, now. Raises OSError where that is impossible."""
-        write_recording(self.recording, Path(path), tokens)
+        """Write what is kept, now: a full ring takes seconds, in which an event loop stands still
+        unless `flight.dump` runs in a thread. Raises OSError where that is impossible."""
+        self.flight.dump(path, tokens)
 
     def save(self) -> None:
-        """The engine is over. Write the whole, if that was wanted, and what led to its death."""
+        """The engine is over: what it was recorded into is whole, and what led to its death is
+        written."""
         self._is_over = True
-        if self._path is not None:
-            self._try_to_dump(self._path, Tokens.KEPT)
-        if self._failure_path is not None and self._journal.failure is not None:
-            self._try_to_dump(self._failure_path, Tokens.MASKED)
-
-    def _try_to_dump(self, path: Path, tokens: Tokens) -> None:
-        """Its answers were given: that it cannot be written is logged."""
+        if self._file is not None:
+            self._file.close(End(self._journal.failure))
+        if self._failure_path is None or self._journal.failure is None:
+            return
         try:
-            self.dump(path, tokens)
-        except OSError as error:
-            logger.error("cannot write the recording %s: %s", path, error.strerror or error)
+            self.dump(self._failure_path, Tokens.MASKED)
+        except OSError as error:  # its answers were given
+            why = error.strerror or error
+            logger.error("cannot write the recording %s: %s", self._failure_path, why)
 
 
 def check_writable(record: str | Path | None) -> None:
-    """Find out at once, since the file is written at the end; a file that is there stays as it is
-    until then. Raises ConfigError."""
+    """Find out before a model is loaded; a file that is there stays as it is until then. Raises
+    ConfigError."""
     if record is None:
         return
     path = Path(record)
@@ -130,15 +155,17 @@ def check_writable(record: str | Path | None) -> None:
         raise ConfigError(f"cannot record to {path}: {error.strerror or error}") from error
 
 
+def header_of(setup: CoreSetup, facts: DeviceFacts) -> Header:
+    """What a recording of cores that are built so begins with."""
+    return Header(setup=setup, model=facts.model, device=facts.device, vocab_size=facts.vocab_size)
+
+
 def open_recorder(
     config: EngineConfig, setup: CoreSetup, facts: DeviceFacts, journal: Journal
 ) -> Recorder:
-    """A recorder of what is about to be built."""
-    vocab_size = facts.vocab_size
-    header = Header(setup=setup, model=facts.model, device=facts.device, vocab_size=vocab_size)
-    failure_path = _path(config.record_failure)
-    return Recorder(header, journal, _path(config.record), failure_path=failure_path)
-
-
-def _path(path: str | Path | None) -> Path | None:
-    return None if path is None else Path(path)
+    """A recorder of what is about to be built. Raises ConfigError where the file that it is to
+    record into cannot be written."""
+    header = header_of(setup, facts)
+    file = None if config.record is None else RecordingFile(Path(config.record), header)
+    failure_path = None if config.record_failure is None else Path(config.record_failure)
+    return Recorder(header, journal, file=file, failure_path=failure_path)

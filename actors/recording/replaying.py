@@ -26,7 +26,7 @@ from ..kvpool import PoolAnswer, PoolQuestion
 from .difference import Difference
 from .privacy import Tokens
 from .reading import Recording
-from .state import restore
+from .restoring import restore
 
 CORES = ("scheduler", "kvpool")
 _QUESTIONS, _ANSWERS = get_args(PoolQuestion), get_args(PoolAnswer)

@@ -6,7 +6,7 @@ Intake passed them on, so that their stories have a beginning.
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from ...messages import Finished, Generate
 from ..journal import Envelope, Heard, Turn
 from ..opening import Opening
+from .snapshot import Snapshot
 
 LEAST_MESSAGES, MOST_MESSAGES = 256, 16_384  # in a segment
 SEGMENTS = 4  # that fit into the bytes
@@ -30,17 +31,16 @@ class Segment:
     tuple that is kept is a thing that the collector of garbage has to look at again and again.
     """
 
-    def __init__(self, opening: Opening | None, state: Any | None = None) -> None:
+    def __init__(self, opening: Opening | None, snapshot: Snapshot | None = None) -> None:
         self.opening = opening
-        self.state = state  # of the cores, as it was captured
+        self.snapshot = snapshot  # of the cores, where one could be taken
         self.parts: list[Any] = []
         self.bytes = 0  # once it is full
 
-    @property
-    def turns(self) -> Iterator[Heard]:
-        """What was taken at once, one after another."""
+    def turns(self, num_parts: int | None = None) -> Iterator[Heard]:
+        """What was taken at once, one after another; only the first parts, if so many are given."""
         heard: Heard | None = None
-        columns = (self.parts[part::PARTS] for part in range(PARTS))
+        columns = (self.parts[part:num_parts:PARTS] for part in range(PARTS))
         for actor, number, turn_ns, seq, t_ns, message in zip(*columns, strict=True):
             if heard is None or heard.turn.number != number:
                 if heard is not None:
@@ -59,6 +59,22 @@ class Segment:
         return each
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Kept:
+    """What a ring holds at one moment, while it goes on."""
+
+    segments: tuple[Segment, ...]
+    num_parts: int  # of the last one, which grows
+    begun: tuple[Heard, ...]  # the requests of which the arrival was dropped, and not the end
+
+    @property
+    def turns(self) -> Iterator[Heard]:
+        *full, last = self.segments
+        for segment in full:
+            yield from segment.turns()
+        yield from last.turns(self.num_parts)
+
+
 class Ring:
     """Segments, the oldest first. `room` says how many messages the last one has room for."""
 
@@ -69,14 +85,15 @@ class Ring:
         self.room = MOST_MESSAGES
 
     @property
-    def begun(self) -> tuple[Heard, ...]:
-        """The requests of which the arrival was dropped, and not the end."""
-        return tuple(self._begun.values())
+    def kept(self) -> Kept:
+        """What is there now."""
+        segments = tuple(self.segments)
+        return Kept(segments, len(segments[-1].parts), tuple(self._begun.values()))
 
-    def open(self, opening: Opening, state: Any | None) -> Segment:
+    def open(self, opening: Opening, snapshot: Snapshot | None) -> Segment:
         """Begin the next segment, and drop what has no place any more."""
         each = self.segments[-1].measure()
-        self.segments.append(Segment(opening, state))
+        self.segments.append(Segment(opening, snapshot))
         self.room = min(max(self._most_bytes // SEGMENTS // each, LEAST_MESSAGES), MOST_MESSAGES)
         while (
             len(self.segments) > 2
@@ -90,7 +107,7 @@ class Ring:
         return sum(segment.bytes for segment in self.segments)
 
     def _forget(self, segment: Segment) -> None:
-        for actor, turn in segment.turns:
+        for actor, turn in segment.turns():
             if actor not in ("detokenizer", "log"):
                 continue
             for envelope in turn.envelopes:

@@ -8,6 +8,7 @@ the run is recorded. Text is left out, and so is the bound on waiting requests: 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from ...gpu.device import DeviceFacts
 from ...gpu.host import NO_HOST_MEMORY, HostMemory
@@ -120,7 +121,8 @@ class _Run:
         setup = CoreSetup(limits=limits, watermark=int(config.watermark * facts.num_blocks))
         journal = Journal(lambda: int(clock.now * 1e9))
         self._pool = build_pool(limits, setup.watermark)
-        self._tape = Tape(config, setup, facts, journal) if is_recorded else None
+        path = config.record
+        self._tape = None if path is None else Tape(Path(path), setup, facts, journal)
         self._batcher = Batcher(limits, self._tape.pool(self._pool) if self._tape else self._pool)
         self._mailbox: Mailbox[SchedulerMessage] = Mailbox("scheduler", journal)
         self._scheduler = Scheduler(

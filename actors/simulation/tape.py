@@ -1,25 +1,27 @@
 """A recording of a simulated trace, like that of an engine: for that, what the parts of a run say
 to each other is numbered, which otherwise nobody asks for."""
 
+from pathlib import Path
+
 from ...gpu.device import DeviceFacts
 from ...kvpool import BlockPool
 from ...messages import Generate, StepPlan, TokensReady
 from ..actor import Mailbox
-from ..config import EngineConfig
 from ..cores import CoreSetup
 from ..journal import Journal
 from ..kvpool import KVPool
-from ..recording.recorder import open_recorder
+from ..recording.file import RecordingFile
+from ..recording.format import End
+from ..recording.recorder import header_of
 
 
 class Tape:
-    """Hears what is said in a run, and writes it when the run is over."""
+    """Hears what is said in a run, and writes it."""
 
-    def __init__(
-        self, config: EngineConfig, setup: CoreSetup, facts: DeviceFacts, journal: Journal
-    ) -> None:
+    def __init__(self, path: Path, setup: CoreSetup, facts: DeviceFacts, journal: Journal) -> None:
         self._journal = journal
-        self._recorder = open_recorder(config, setup, facts, journal)
+        self._file = RecordingFile(path, header_of(setup, facts))
+        journal.attach(self._file.hear)
 
     def pool(self, pool: BlockPool) -> KVPool:
         """The actor in front of the pool, so that questions and answers are numbered."""
@@ -33,4 +35,4 @@ class Tape:
         self._journal.note("detokenizer", message)
 
     def save(self) -> None:
-        self._recorder.save()
+        self._file.close(End(self._journal.failure))
