@@ -13,13 +13,19 @@ import numpy as np
 
 from ..gpu.device import DeviceFacts
 from ..gpu.null import NullDevice
-from ..kvpool import BlockPool
-from ..messages import Generate, SamplingParams, StepDone, StepFailed, TokensReady, seal
-from .actor import Mailbox
-from .batching import Batcher, BatchLimits
+from ..messages import (
+    Generate,
+    LoadWeights,
+    SamplingParams,
+    StepDone,
+    StepFailed,
+    StepPlan,
+    TokensReady,
+    seal,
+)
+from .batching import BatchLimits
+from .cores import CoreSetup, build_cores
 from .journal import Journal
-from .kvpool import KVPool
-from .scheduler import Scheduler, SchedulerMessage
 
 PROMPT = 512  # tokens of the shortest prompt
 BLOCK_SIZE = 16
@@ -28,7 +34,7 @@ WARM_UP = 32  # steps
 
 def measure(running: int, steps: int = 256) -> dict[str, Any]:
     """CPU microseconds per step of steady decode with `running` sequences."""
-    plane = _ControlPlane(running, num_tokens=WARM_UP + steps + 64)
+    plane = ControlPlane(running, num_tokens=WARM_UP + steps + 64)
     plane.prefill()
     for _ in range(WARM_UP):
         plane.step()
@@ -44,7 +50,7 @@ def measure(running: int, steps: int = 256) -> dict[str, Any]:
     }
 
 
-class _ControlPlane:
+class ControlPlane:
     """The real actors of the control plane, with their turns called one by one."""
 
     def __init__(self, running: int, num_tokens: int) -> None:
@@ -71,18 +77,19 @@ class _ControlPlane:
             steps_in_flight=2,
             prefix_caching=True,
         )
-        journal = Journal(time.perf_counter_ns)
-        pool = BlockPool(facts.num_blocks, BLOCK_SIZE, limits.num_slots)
-        self._batcher = Batcher(limits, KVPool(Mailbox("kvpool", journal), journal, pool))
-        self._mailbox: Mailbox[SchedulerMessage] = Mailbox("scheduler", journal)
-        self._scheduler = Scheduler(
-            self._mailbox,
-            self._batcher,
-            executor=lambda plan: device.launch(plan, self._results.append),
+        device = NullDevice(facts, limits.num_slots)
+
+        def launch(plan: StepPlan | LoadWeights) -> None:
+            assert isinstance(plan, StepPlan)
+            device.launch(plan, self._results.append)
+
+        self.cores = build_cores(
+            CoreSetup(limits=limits, watermark=0),
+            Journal(time.perf_counter_ns),
+            executor=launch,
             detokenizer=_ignore,
             call_at=_no_timer,
         )
-        device = NullDevice(facts, limits.num_slots)
         self._results: list[StepDone | StepFailed] = []
 
     def prefill(self) -> None:
@@ -91,9 +98,9 @@ class _ControlPlane:
         for serial in range(self._running):
             prompt = rng.integers(1, 1_000, PROMPT + serial % BLOCK_SIZE).astype(np.int32)
             seal(prompt)
-            self._mailbox.post(self._request(serial, prompt))
+            self.cores.to_scheduler.post(self._request(serial, prompt))
         self._turn()
-        while self._batcher.num_waiting:
+        while self.cores.batcher.num_waiting:
             self.step()
 
     def _request(self, serial: int, prompt: Any) -> Generate:
@@ -116,14 +123,14 @@ class _ControlPlane:
         """One Scheduler turn for the oldest result; returns its CPU time in nanoseconds."""
         result = self._results.pop(0)
         start = time.thread_time_ns()
-        self._mailbox.post(result)
+        self.cores.to_scheduler.post(result)
         self._turn()
         return time.thread_time_ns() - start
 
     def _turn(self) -> None:
-        turn = self._mailbox.drain()
+        turn = self.cores.to_scheduler.drain()
         assert turn is not None
-        self._scheduler.react(turn)
+        self.cores.scheduler.react(turn)
 
 
 def _ignore(report: TokensReady) -> None:

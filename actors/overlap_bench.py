@@ -47,6 +47,7 @@ async def measure(
             *(_read(engine, serial, num_tokens) for serial in range(running))
         )
         cpu_s = time.process_time() - began_s
+        snapshots = engine.recorder.num_rotations
     gaps = np.array(device.gaps[WARM_UP : WARM_UP + steps])
     idle_s = float(gaps.sum())
     return {
@@ -59,6 +60,7 @@ async def measure(
         "gap_us_p99": round(float(np.percentile(gaps, 99)) * 1e6, 1),
         "tokens_per_s": round(running / (step_s + float(gaps.mean())), 1),
         "cpu_us_per_step": round(1e6 * cpu_s / num_tokens, 1),
+        "snapshots": snapshots,
         "tokens_per_delta": round(running * num_tokens / sum(deltas), 2),
     }
 

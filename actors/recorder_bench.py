@@ -1,17 +1,23 @@
-"""What recording costs: CPU time of a message that is posted and taken, recorded or not."""
+"""What recording costs: CPU time of a message that is posted and taken, recorded or not, and of the
+snapshot that opens a segment."""
 
 import gc
+import statistics
 import time
+from collections import deque
 from typing import Any
 
 from ..messages import Abort
 from .batching import BatchLimits
+from .control_plane_bench import ControlPlane
 from .cores import Cores, CoreSetup, build_cores
 from .journal import Journal
 from .recording.format import Header
 from .recording.recorder import Recorder
+from .recording.snapshot import Snapshot
 
 MESSAGES = 100_000
+STEPS, SNAPSHOTS = 200, 25
 
 
 def measure() -> dict[str, Any]:
@@ -25,6 +31,29 @@ def measure() -> dict[str, Any]:
         "us_posted_recorded": round(recorded[0], 2),
         "us_noted": round(plain[1], 2),
         "us_noted_recorded": round(recorded[1], 2),
+    }
+
+
+def measure_snapshots(running: int) -> dict[str, Any]:
+    """CPU milliseconds of a snapshot between two steps of `running` sequences that decode."""
+    plane = ControlPlane(running, num_tokens=STEPS + SNAPSHOTS)
+    plane.prefill()
+    for _ in range(STEPS):
+        plane.step()
+    gc.collect()
+    gc.freeze()
+    kept: deque[Snapshot] = deque(maxlen=4)  # as many as a ring has
+    times: list[float] = []
+    for _ in range(SNAPSHOTS):
+        began_s = time.thread_time()
+        kept.append(Snapshot(plane.cores))
+        times.append(1e3 * (time.thread_time() - began_s))
+        plane.step()
+    return {
+        "running": running,
+        "blocks": plane.cores.pool.num_blocks,
+        "ms_snapshot": round(statistics.median(times), 2),
+        "ms_worst": round(max(times), 2),
     }
 
 

@@ -13,11 +13,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..actors.config import EngineConfig
     from ..actors.engine import Engine
+    from ..actors.recording.recorder import Flight
 
 
 def with_failure_path(config: "EngineConfig") -> "EngineConfig":
@@ -33,16 +35,9 @@ def flight_recorder(engine: "Engine") -> Iterator[None]:
     told, with where to read of it."""
     numbers = count(1)
 
-    def dump() -> None:
-        from ..actors.recording.privacy import Tokens
-
+    def dump() -> None:  # in a thread, since a full ring takes seconds; the process waits for it
         path = _path(str(next(numbers)))
-        try:
-            engine.recorder.dump(path, Tokens.MASKED)
-        except OSError as error:
-            _say(f"cannot write {path}: {error.strerror}")
-        else:
-            _say(f"the last messages were written to {path}")
+        Thread(target=_write, args=(engine.recorder.flight, path)).start()
 
     loop, number = asyncio.get_running_loop(), getattr(signal, "SIGUSR1", None)
     if number is not None:
@@ -52,6 +47,17 @@ def flight_recorder(engine: "Engine") -> Iterator[None]:
     finally:
         if number is not None:
             loop.remove_signal_handler(number)
+
+
+def _write(flight: "Flight", path: Path) -> None:
+    from ..actors.recording.privacy import Tokens
+
+    try:
+        flight.dump(path, Tokens.MASKED)
+    except OSError as error:
+        _say(f"cannot write {path}: {error.strerror}")
+    else:
+        _say(f"the last messages were written to {path}")
 
 
 def tell_of_death(config: "EngineConfig") -> None:

@@ -19,7 +19,7 @@ from .file import RecordingFile
 from .format import End, Header
 from .privacy import Tokens
 from .reading import Recording
-from .ring import Kept, Ring
+from .ring import LEAST_MESSAGES, Kept, Ring
 from .snapshot import NotCapturable, Snapshot
 from .state import state_of
 from .writing import write_recording
@@ -79,7 +79,7 @@ class Recorder:
         self._ring = Ring(MOST_BYTES)
         self._is_over = False
         self._extend = self._ring.segments[-1].parts.extend
-        self._room = self._ring.room
+        self._room = LEAST_MESSAGES
         self._detach = [journal.attach(self._hear)]
         if file is not None:
             self._detach.append(journal.attach(file.hear))
@@ -102,12 +102,19 @@ class Recorder:
         cores = self._cores
         if cores is None or isinstance(turn.envelopes[0].message, _ANSWERS):
             return
+        self._room = LEAST_MESSAGES
+        if not self._ring.is_full():
+            return
         try:
             snapshot = Snapshot(cores)
         except NotCapturable:  # the segment explains and draws, and cannot be replayed
             snapshot = None
         self._extend = self._ring.open(cores.opening(turn.t_ns), snapshot).parts.extend
-        self._room = self._ring.room
+
+    @property
+    def num_rotations(self) -> int:
+        """How often a segment was opened, with a snapshot of the cores."""
+        return self._ring.num_opened
 
     @property
     def flight(self) -> Flight:

@@ -16,7 +16,7 @@ from ..journal import Envelope, Heard, Turn
 from ..opening import Opening
 from .snapshot import Snapshot
 
-LEAST_MESSAGES, MOST_MESSAGES = 256, 16_384  # in a segment
+LEAST_MESSAGES, MOST_MESSAGES = 256, 16_384  # in a segment; after so few it is measured
 SEGMENTS = 4  # that fit into the bytes
 SAMPLE = 16  # of so many messages one is measured
 MESSAGE_BYTES = 300  # with its numbers and times
@@ -35,13 +35,13 @@ class Segment:
         self.opening = opening
         self.snapshot = snapshot  # of the cores, where one could be taken
         self.parts: list[Any] = []
-        self.bytes = 0  # once it is full
+        self.bytes = 0  # that its messages keep alive, about, as far as they were measured
+        self._num_measured = 0  # parts
 
     def turns(self, num_parts: int | None = None) -> Iterator[Heard]:
         """What was taken at once, one after another; only the first parts, if so many are given."""
         heard: Heard | None = None
-        columns = (self.parts[part:num_parts:PARTS] for part in range(PARTS))
-        for actor, number, turn_ns, seq, t_ns, message in zip(*columns, strict=True):
+        for actor, number, turn_ns, seq, t_ns, message in self.rows(num_parts):
             if heard is None or heard.turn.number != number:
                 if heard is not None:
                     yield heard
@@ -50,13 +50,22 @@ class Segment:
         if heard is not None:
             yield heard
 
-    def measure(self) -> int:
-        """About how many bytes its messages keep alive; returns those of each."""
-        messages = self.parts[PARTS - 1 :: PARTS]
+    def rows(self, num_parts: int | None = None) -> Iterator[tuple[Any, ...]]:
+        """Messages, each after actor, turn, the turn's time, number and time."""
+        columns = (self.parts[part:num_parts:PARTS] for part in range(PARTS))
+        return zip(*columns, strict=True)
+
+    @property
+    def num_messages(self) -> int:
+        return len(self.parts) // PARTS
+
+    def measure(self) -> None:
+        """Find out about the messages that came since the last time."""
+        messages = self.parts[self._num_measured + PARTS - 1 :: PARTS]
         sample = messages[::SAMPLE]
         each = MESSAGE_BYTES + sum(map(_held_by, sample)) // max(len(sample), 1)
-        self.bytes = each * len(messages)
-        return each
+        self.bytes += each * len(messages)
+        self._num_measured = len(self.parts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,13 +85,20 @@ class Kept:
 
 
 class Ring:
-    """Segments, the oldest first. `room` says how many messages the last one has room for."""
+    """Segments, the oldest first."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
         self._begun: dict[int, Heard] = {}  # by serial
         self.segments = deque([Segment(None)])
-        self.room = MOST_MESSAGES
+        self.num_opened = 0  # segments since then
+
+    def is_full(self) -> bool:
+        """Whether it is time for another segment."""
+        last = self.segments[-1]
+        last.measure()
+        is_large = last.bytes >= self._most_bytes // SEGMENTS
+        return is_large or last.num_messages >= MOST_MESSAGES
 
     @property
     def kept(self) -> Kept:
@@ -92,9 +108,8 @@ class Ring:
 
     def open(self, opening: Opening, snapshot: Snapshot | None) -> Segment:
         """Begin the next segment, and drop what has no place any more."""
-        each = self.segments[-1].measure()
         self.segments.append(Segment(opening, snapshot))
-        self.room = min(max(self._most_bytes // SEGMENTS // each, LEAST_MESSAGES), MOST_MESSAGES)
+        self.num_opened += 1
         while (
             len(self.segments) > 2
             and self._num_bytes > self._most_bytes * (SEGMENTS - 1) // SEGMENTS
@@ -107,17 +122,13 @@ class Ring:
         return sum(segment.bytes for segment in self.segments)
 
     def _forget(self, segment: Segment) -> None:
-        for actor, turn in segment.turns():
-            if actor not in ("detokenizer", "log"):
-                continue
-            for envelope in turn.envelopes:
-                match envelope.message:
-                    case Generate(serial=serial):
-                        self._begun[serial] = Heard(actor, turn._replace(envelopes=[envelope]))
-                    case Finished(serial=serial):
-                        self._begun.pop(serial, None)
-                    case _:
-                        pass
+        for actor, number, turn_ns, seq, t_ns, message in segment.rows():
+            kind = type(message)
+            if kind is Generate and actor == "detokenizer":
+                turn = Turn(number, turn_ns, [Envelope(seq, t_ns, message)])
+                self._begun[message.serial] = Heard(actor, turn)
+            elif kind is Finished:
+                self._begun.pop(message.serial, None)
 
 
 def _held_by(message: Any) -> int:

@@ -152,7 +152,8 @@ def _look_at(kind: type) -> _Look:
         for name in rows:
             part = getattr(value, name)
             snapshot.keep(part, part.copy())
-            snapshot.contents.update((id(row), (row, row.copy())) for row in part)
+            kept = zip(part, map(list.copy, part), strict=True)
+            snapshot.contents.update(zip(map(id, part), kept, strict=True))
         for name, of in of_one_kind.items():
             part = getattr(value, name)
             snapshot.keep(part, part.copy())

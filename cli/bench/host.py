@@ -12,10 +12,12 @@ CONTROL_STEPS = 256
 BUILT, BUILT_TOKENS, LONG_TOKENS = 1_000, 512, 100_000
 RUNNING, OVERLAP_STEPS = 256, 400
 STEP_MS = (5, 1)
-RECORDED, RECORDED_STEP_S = 1_024, 0.010
+SNAPSHOT_RUNNING = (8, 64, 256, 1_024)
+RECORDED, RECORDED_STEP_S, RECORDED_STEPS = 1_024, 0.010, 1_200
 
 _ASKED = (
     "running",
+    "blocks",
     "step_ms",
     "steps_in_flight",
     "prompt_tokens",
@@ -73,13 +75,18 @@ def overlap(runs: int) -> Iterator[Measurement]:
 
 
 def recorder(runs: int) -> Iterator[Measurement]:
-    """The recorder's cost by message, then beside a device of 10 ms steps, with and without."""
+    """The recorder's cost by message and by snapshot, then that beside a device of 10 ms steps."""
     from ...actors.overlap_bench import measure as overlap_of
     from ...actors.recorder_bench import measure as messages_of
+    from ...actors.recorder_bench import measure_snapshots
 
     with progress("messages"):
         lines = [messages_of() for _ in range(runs)]
     yield _measurement("recorder, by message", lines)
+    for running in SNAPSHOT_RUNNING:
+        with progress(f"snapshots, {running:,} running"):
+            lines = [measure_snapshots(running) for _ in range(runs)]
+        yield _measurement("recorder, snapshot", lines)
     name, factory = event_loops()[0]
     taken: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
     for _ in range(runs):  # in turn, so that a busy moment of the machine hits both
@@ -91,7 +98,7 @@ def recorder(runs: int) -> Iterator[Measurement]:
                             RECORDED,
                             RECORDED_STEP_S,
                             steps_in_flight=2,
-                            steps=OVERLAP_STEPS,
+                            steps=RECORDED_STEPS,
                             is_recorded=is_recorded,
                         ),
                         factory,
