@@ -6,9 +6,10 @@ somebody writes them: see state.py.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from enum import Enum
+from itertools import chain, islice
 from operator import attrgetter
 from typing import Any
 
@@ -68,26 +69,45 @@ class NotCapturable(Exception):
     """Something live cannot be written down, such as a grammar in the middle of an answer."""
 
 
+class Rows:
+    """Copies of lists of what changes not, in one list: the collector of garbage looks at lists
+    again and again, as long as a segment is kept."""
+
+    def __init__(self, rows: list[list[Any]]) -> None:
+        self._parts = list(chain.from_iterable(rows))
+        self._lengths = list(map(len, rows))
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        parts = iter(self._parts)
+        return (list(islice(parts, length)) for length in self._lengths)
+
+
 class Snapshot:
-    """The cores as they were. `contents` has, by its id, each thing that changes as (the thing, a
-    copy of what was in it); that of an object is a dict of its fields."""
+    """The cores as they were."""
 
     def __init__(self, cores: Cores) -> None:
         """Raises NotCapturable."""
         self.root = (cores.batcher, cores.pool, cores.scheduler.failures_in_a_row)
-        self.contents: dict[int, tuple[object, Any]] = {}
-        self.rows: tuple[list[int], list[Any]] = (
-            [],
-            [],
-        )  # slots of the ledger, and what was said there
+        self.rows: tuple[list[int], list[Any]] = ([], [])  # slots, and the tokens said in each
+        self.alike: list[tuple[list[Any], tuple[Any, ...]]] = []  # objects, their fields by column
+        self._contents: dict[int, tuple[object, Any]] = {}
         todo: list[Any] = list(self.root)
         for value in todo:  # which grows meanwhile
             look = _LOOKS[type(value)]
-            if look is not None and id(value) not in self.contents:
+            if look is not None and id(value) not in self._contents:
                 look(self, value, todo)
 
     def keep(self, value: Any, copy: Any) -> None:
-        self.contents[id(value)] = value, copy
+        self._contents[id(value)] = value, copy
+
+    def contents(self) -> dict[int, tuple[object, Any]]:
+        """By its id, each thing that changes as (the thing, what was in it): of an object its
+        fields, by name or in the order of its slots."""
+        found = self._contents.copy()
+        for things, columns in self.alike:
+            kept = zip(things, zip(*columns, strict=True), strict=True)
+            found.update(zip(map(id, things), kept, strict=True))
+        return found
 
 
 _Look = Callable[[Snapshot, Any, list[Any]], None]  # keeps a value; adds what it refers to
@@ -151,9 +171,7 @@ def _look_at(kind: type) -> _Look:
             snapshot.keep(part, part.copy())
         for name in rows:
             part = getattr(value, name)
-            snapshot.keep(part, part.copy())
-            kept = zip(part, map(list.copy, part), strict=True)
-            snapshot.contents.update(zip(map(id, part), kept, strict=True))
+            snapshot.keep(part, Rows(part))
         for name, of in of_one_kind.items():
             part = getattr(value, name)
             snapshot.keep(part, part.copy())
@@ -167,8 +185,9 @@ def _look_at(kind: type) -> _Look:
 def _look_at_all(snapshot: Snapshot, kind: type, values: Iterable[Any], todo: list[Any]) -> None:
     """Of one kind, at once."""
     different = [value for value in set(values) if value is not None]
-    kept = zip(different, map(_fields_of(kind), different), strict=True)
-    snapshot.contents.update(zip(map(id, different), kept, strict=True))
+    if different:
+        columns = tuple(zip(*map(_fields_of(kind), different), strict=True))
+        snapshot.alike.append((different, columns))
     for name in slots_of(kind).keys() - _known(kind):
         todo += [part for part in map(attrgetter(name), different) if _LOOKS[type(part)]]
 

@@ -15,7 +15,7 @@ import numpy as np
 from ...kvpool.prefix import PrefixIndex
 from ...kvpool.runs import GONE, Run
 from ..batching.ledger import Ledger
-from .snapshot import ATOMS, NOT_STATE, Snapshot, is_message, is_own, slots_of
+from .snapshot import ATOMS, NOT_STATE, Rows, Snapshot, is_message, is_own, slots_of
 
 CONTAINERS: dict[str, type] = {
     "list": list,
@@ -39,10 +39,10 @@ def state_of(snapshot: Snapshot) -> Any:
 
 class _State:
     def __init__(self, snapshot: Snapshot) -> None:
-        self._contents = snapshot.contents
+        self._contents = snapshot.contents()
         self._rows = snapshot.rows
         self._seen: dict[int, int] = {}
-        self._blocks = _blocks_of_runs(snapshot)
+        self._blocks = _blocks_of_runs(self._contents)
 
     def of(self, value: Any) -> Any:
         kind: type = type(value)
@@ -96,6 +96,8 @@ class _State:
         return [FLAT + "list", place, parts]
 
     def _container(self, name: str, place: int, content: Any) -> Any:
+        if isinstance(content, Rows):
+            return [name, place, [self._new_list(row) for row in content]]
         parts = list(content.items()) if isinstance(content, dict) else list(content)
         if _is_flat(parts):
             return [FLAT + name, place, parts]
@@ -109,14 +111,14 @@ class _State:
             yield [TIMES, part, 1 + len(others)] if others else part
 
 
-def _blocks_of_runs(snapshot: Snapshot) -> dict[int, list[int]]:
+def _blocks_of_runs(contents: dict[int, tuple[object, Any]]) -> dict[int, list[int]]:
     """By the id of a run, the blocks that its contents are found in, by place; the last is one."""
     found: dict[int, list[int]] = {}
-    for thing, fields in snapshot.contents.values():
+    for thing, fields in contents.values():
         if type(thing) is not PrefixIndex:
             continue
         names = ("_run", "_place", "_is_findable")
-        columns = (snapshot.contents[id(fields[name])][1] for name in names)
+        columns = (contents[id(fields[name])][1] for name in names)
         for block, (run, place, is_findable) in enumerate(zip(*columns, strict=True)):
             if is_findable:
                 blocks = found.setdefault(id(run), [])

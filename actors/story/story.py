@@ -154,7 +154,7 @@ class TokenAccount:
     recomputed: int  # and again
     completion: int  # tokens that the caller got
     dropped: int  # sampled after a stop string had matched
-    beyond: int  # positions computed, or planned, that turned out to lie past the end
+    beyond: int  # positions computed, or planned, past the end; of a live request those in flight
     found_later: int  # more of what it had lost, or had not reached, was found when it went on
 
 

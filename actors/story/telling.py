@@ -15,7 +15,6 @@ from .story import (
     Stall,
     Started,
     Story,
-    TokenAccount,
     Wait,
     Waited,
     WentOn,
@@ -50,7 +49,7 @@ _ENDS = {
 
 def tell(story: Story) -> str:
     """The story for people, with times since the arrival."""
-    return "\n".join([_title(story), *_lines(story), _times(story), _tokens(story.tokens)]) + "\n"
+    return "\n".join([_title(story), *_lines(story), _times(story), _tokens(story)]) + "\n"
 
 
 def _title(story: Story) -> str:
@@ -136,11 +135,12 @@ def _times(story: Story) -> str:
     return f"time: {' + '.join(parts) or '0.0'} = {_ms(story.end_ns - story.begin_ns)}{gaps}"
 
 
-def _tokens(tokens: TokenAccount) -> str:
+def _tokens(story: Story) -> str:
+    tokens = story.tokens
     extra = [
         (tokens.found_later, "found when it went on"),
         (tokens.recomputed, "computed again"),
-        (tokens.beyond, "computed past the end"),
+        (tokens.beyond, "computed past the end" if story.is_over else "in flight"),
         (tokens.dropped, "sampled past the end"),
     ]
     said = "".join(f", {count} {what}" for count, what in extra if count)
