@@ -42,7 +42,7 @@ class EngineConfig:
     max_waiting: int = 1024  # requests; one more is refused with EngineOverloaded
     grammar_backend: GrammarBackend = "llguidance"  # the library that follows structured output
     max_logprobs: int = 20  # likeliest tokens that a request may be told of at a position
-    record: str | Path | None = None  # write every message here when the engine ends, for a replay
+    record: str | Path | None = None  # write every message here as it comes, for a replay
     record_failure: str | Path | None = None  # where the last messages are written, with masked
     # tokens, when an actor fails
     stats_socket: str | Path | None = None  # a unix socket that `engine-cli top` looks at

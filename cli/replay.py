@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..messages import Generate
-from .mistake import Mistake
 from .output import write
 from .recordings import open_recording
 from .runner import progress
@@ -22,36 +20,30 @@ IDENTICAL, DIFFERENT = 0, 1
 @click.argument("recording", type=click.Path(path_type=Path))
 @click.option("--until", type=int, metavar="N", help="End after message N.")
 @click.option("--step", is_flag=True, help="Stop at every message; Enter goes on, ? helps.")
-def replay(recording: Path, until: int | None, step: bool) -> int:
+@click.option(
+    "--model",
+    metavar="NAME",
+    help="The recorded model, whose tokenizer structured outputs need.",
+)
+def replay(recording: Path, until: int | None, step: bool, model: str | None) -> int:
     """Drive the same Scheduler and KV pool through RECORDING, which --record wrote.
 
     Exit code 0: every plan and every other message is the same, bit for bit, and so is the failure,
     if there was one. 1: the first difference is shown. 2: the file cannot be read.
     """
     from ..actors.recording import replay as drive
+    from ..actors.recording.structures import grammars_for
 
     if step:
-        read = _replayable(open_recording(recording))
-        replayed = drive(read, until=until, watch=Stepper())
+        read = open_recording(recording)
+        grammars = grammars_for(read, model)
+        replayed = drive(read, grammars=grammars, until=until, watch=Stepper())
     else:
         with progress(f"replaying {recording}"):
-            read = _replayable(open_recording(recording))
-            replayed = drive(read, until=until)
+            read = open_recording(recording)
+            replayed = drive(read, grammars=grammars_for(read, model), until=until)
     write("\n".join(_lines(read, replayed)) + "\n")
     return IDENTICAL if replayed.difference is None else DIFFERENT
-
-
-def _replayable(recording: "Recording") -> "Recording":
-    """A grammar's masks need the tokenizer, which a recording does not hold."""
-    for turn in recording.turns:
-        for envelope in turn.turn.envelopes:
-            if isinstance(envelope.message, Generate) and envelope.message.grammar is not None:
-                raise Mistake(
-                    f"request {envelope.message.request_id} has structured_output; such a run can "
-                    "be replayed only from Python, with its grammars: "
-                    "stepahead.actors.recording.replay(recording, grammars=...)"
-                )
-    return recording
 
 
 def _lines(recording: "Recording", replayed: "Replayed") -> list[str]:

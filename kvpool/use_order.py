@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterator
 
 
-class _Row:
+class Row:
     """Blocks that came at once. Those from `start` on are still here, unless one has been taken
     out meanwhile: then another row is its own by now, or none."""
 
@@ -25,8 +25,8 @@ class UseOrder:
     """
 
     def __init__(self, num_blocks: int) -> None:
-        self._rows: deque[_Row] = deque()
-        self._row_of: list[_Row | None] = [None] * num_blocks
+        self._rows: deque[Row] = deque()
+        self._row_of: list[Row | None] = [None] * num_blocks
         self._num_here = 0
         self._num_entries = 0  # in all rows, those included that have left
 
@@ -44,7 +44,7 @@ class UseOrder:
         """These were used until now, the last of them last."""
         if not blocks:
             return
-        row, row_of = _Row(blocks, now_ns), self._row_of
+        row, row_of = Row(blocks, now_ns), self._row_of
         for block in blocks:
             row_of[block] = row
         self._rows.append(row)
@@ -90,12 +90,12 @@ class UseOrder:
         """When the first one came; None if there is none."""
         return next((row.since_ns for row in self._rows if self._here(row)), None)
 
-    def _here(self, row: _Row) -> list[int]:
+    def _here(self, row: Row) -> list[int]:
         return [block for block in row.blocks[row.start :] if self._row_of[block] is row]
 
     def _tidy(self) -> None:
         """Let go of the entries of those that have left."""
-        tidied: deque[_Row] = deque()
+        tidied: deque[Row] = deque()
         for row in self._rows:
             row.blocks, row.start = self._here(row), 0
             if row.blocks:

@@ -20,7 +20,7 @@ from .privacy import Tokens
 from .state_codec import pack_state, unpack_state
 
 MAGIC = b"stepahead recording\n"
-VERSION = 2
+VERSION = 3
 OPENING = "opening"
 
 
@@ -32,6 +32,7 @@ class Header:
     model: str
     device: str
     vocab_size: int = 0
+    eos_token_ids: tuple[int, ...] = ()
     tokens: Tokens = Tokens.KEPT
 
     def packed(self) -> bytes:

@@ -3,8 +3,9 @@
 Kept, a recording is read like a conversation. Masked, every token id is replaced by another one,
 always by the same, and salts by others: the cores compare ids and nothing else, so it still
 replays. The alphabet is drawn for this writing and kept nowhere. Dropped, all ids are 0: it
-explains and draws, and cannot be replayed. Without its tokens a recording has no stop strings and
-no grammars either; the callers' ids of requests stay.
+explains and draws, and cannot be replayed. Without its tokens a recording has no stop strings, no
+structures with their masks, and no words of what is wrong with one; the callers' ids of requests
+stay, and so does what devices say of their failures.
 """
 
 import hashlib
@@ -16,12 +17,15 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...kvpool import prefix_root
-from ...messages import Finished, FinishReason, Message, seal
+from ...messages import Ended, Finished, FinishReason, GrammarReady, Message, seal
 
 ROOT_HEAD = 8  # bytes that tell a salt's length in a root
 
-_TEXTS = {"begun", "stop", "bad_words", "grammar", "structured", "response_format"}
+_TEXTS = {"begun", "stop", "bad_words", "grammar", "text"}
 _OTHER_IDS = {"prompt", "stop_token_id", "banned_ids", "logit_bias", "top_ids"}
+
+
+LEFT_OUT = "what was wrong is left out"
 
 
 class Tokens(StrEnum):
@@ -54,6 +58,7 @@ class Replacing:
     def __init__(self, table: Any) -> None:
         self._table = np.append(table, np.int32(-1))  # so that -1 is found at the end
         self._key = os.urandom(16)
+        self._told_by_devices: set[str] = set()  # errors, which end requests in the same turn
 
     def __call__(self, message: Message) -> Message:
         if isinstance(message, Finished) and message.finish_reason == FinishReason.STOP:
@@ -68,7 +73,7 @@ class Replacing:
         changed: dict[str, Any] = {}
         for field in fields(value):
             old = getattr(value, field.name)
-            new = self._of(field.name, old)
+            new = self._error(value) if field.name == "error" else self._of(field.name, old)
             if new is not old:
                 changed[field.name] = new
         return replace(value, **changed) if changed else value
@@ -78,6 +83,8 @@ class Replacing:
             return self.ids(value)
         if name in _TEXTS:
             return () if isinstance(value, tuple) else value if value is None else ""
+        if name == "words":  # of a mask: one that allows a single token would tell it
+            return seal(np.zeros_like(value))
         if name == "cache_salt":
             return self._salt(value)
         if name == "root":
@@ -87,6 +94,15 @@ class Replacing:
         if isinstance(value, tuple) and value and is_dataclass(value[0]):
             return tuple(map(self._within, value))
         return value
+
+    def _error(self, value: Any) -> str | None:
+        """What is wrong with a structure, or with a token, quotes it."""
+        error: str | None = value.error
+        if not isinstance(value, Ended | GrammarReady):
+            self._told_by_devices.add(error or "")
+        elif error is not None and error not in self._told_by_devices:
+            return LEFT_OUT
+        return error
 
     def root(self, root: bytes) -> bytes:
         """What stands before a first block: the salt is replaced, an adapter stays."""

@@ -164,7 +164,13 @@ def check_writable(record: str | Path | None) -> None:
 
 def header_of(setup: CoreSetup, facts: DeviceFacts) -> Header:
     """What a recording of cores that are built so begins with."""
-    return Header(setup=setup, model=facts.model, device=facts.device, vocab_size=facts.vocab_size)
+    return Header(
+        setup=setup,
+        model=facts.model,
+        device=facts.device,
+        vocab_size=facts.vocab_size,
+        eos_token_ids=tuple(sorted(facts.eos_token_ids)),
+    )
 
 
 def open_recorder(

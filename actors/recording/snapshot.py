@@ -22,6 +22,7 @@ from ...kvpool.free import FreeBlocks
 from ...kvpool.prefix import PrefixIndex
 from ...kvpool.runs import Run
 from ...kvpool.tables import BlockTables
+from ...kvpool.use_order import Row, UseOrder
 from ..batching import sequence
 from ..batching.ledger import Ledger
 from ..batching.order import RunningOrder
@@ -54,14 +55,19 @@ _FLAT: Mapping[type, Sequence[str]] = {  # containers of what changes not, or is
     Deadlines: ("_heap",),
     BlockPool: ("_roots",),
     BlockTables: ("refs", "_fences"),
-    FreeBlocks: ("_blank", "_cached", "_pinned"),
+    FreeBlocks: ("_blank", "_pinned"),
     Forgotten: ("_recent", "_older"),
+    UseOrder: ("_row_of",),
     PrefixIndex: ("_place", "_runs"),
 }
 _ROWS_OF_FLAT: Mapping[type, Sequence[str]] = {BlockTables: ("tables",)}
 _OF_ONE_KIND: Mapping[type, Mapping[str, type]] = {  # containers of one kind of object, or None
     Roster: {"_live": sequence.Sequence},
     PrefixIndex: {"_run": Run},
+    UseOrder: {"_rows": Row},
+}
+_REPLACED: Mapping[type, Sequence[str]] = {  # lists in those that never change themselves
+    Row: ("blocks",),
 }
 
 
@@ -188,13 +194,16 @@ def _look_at_all(snapshot: Snapshot, kind: type, values: Iterable[Any], todo: li
     if different:
         columns = tuple(zip(*map(_fields_of(kind), different), strict=True))
         snapshot.alike.append((different, columns))
+    for name in _REPLACED.get(kind, ()):
+        for part in map(attrgetter(name), different):
+            snapshot.keep(part, part)
     for name in slots_of(kind).keys() - _known(kind):
         todo += [part for part in map(attrgetter(name), different) if _LOOKS[type(part)]]
 
 
 def _known(kind: type) -> set[str]:
     """The fields that need no look of their own."""
-    tables = (NOT_STATE, _UNCHANGING, _FLAT, _ROWS_OF_FLAT, _OF_ONE_KIND)
+    tables = (NOT_STATE, _UNCHANGING, _FLAT, _ROWS_OF_FLAT, _OF_ONE_KIND, _REPLACED)
     return {name for table in tables for name in table.get(kind, ())}
 
 
