@@ -198,6 +198,23 @@ async def test_068_the_end_of_a_turn_has_its_id_and_a_name() -> None:
         assert (half.token_id, half.text) == (195, "�")  # the first byte of a character
 
 
+@pytest.mark.parametrize("n", [1, 3])
+def test_031_ids_logprobs_and_usage_count_the_same_tokens_where_an_eos_ends_it(n: int) -> None:
+    async def scenario() -> None:
+        async with make_engine(oracle=Oracle(eos_every=6)) as engine:
+            result = await engine.generate(PROMPT, ask(n=n, ignore_eos=False, max_tokens=100))
+
+        for output in result.outputs:
+            assert output.finish_reason is FinishReason.STOP
+            assert output.token_ids[-1] == EOS
+            told = [own.token.token_id for own in output.logprobs or ()]
+            assert told == list(output.token_ids)
+        said = sum(len(output.token_ids) for output in result.outputs)
+        assert said == result.usage.completion_tokens
+
+    run_virtual(scenario())
+
+
 @virtual
 async def test_what_is_behind_a_stop_string_is_dropped_as_its_tokens_are() -> None:
     said = Oracle().answer(PROMPT, 12)

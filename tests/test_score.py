@@ -30,6 +30,7 @@ def expected(prompt: str, completion: str) -> list[float]:
 
 @virtual
 async def test_every_token_of_every_completion_is_scored() -> None:
+    """Field case 043."""
     async with make_engine() as engine:
         scores = await engine.score(PROMPT, COMPLETIONS)
         for score, completion in zip(scores, COMPLETIONS, strict=True):
@@ -53,6 +54,7 @@ async def test_texts_and_ids_score_the_same() -> None:
 
 @virtual
 async def test_the_prompt_is_computed_once() -> None:
+    """Field case 041: in chunks of 8, all of it is computed before the answer."""
     async with make_engine(max_num_batched_tokens=8) as engine:
         first, *others = await engine.score(PROMPT, COMPLETIONS)
         assert first.usage.cached_tokens == 0
@@ -117,6 +119,7 @@ def test_what_cannot_be_scored_is_refused(prompt: object, completions: object, w
 
 
 def test_an_answer_without_tokens_is_refused_and_score_is_named() -> None:
+    """Field case 040."""
     with pytest.raises(RequestRejected, match=r"max_tokens is 0.*engine\.score"):
         SamplingParams(max_tokens=0)
 
