@@ -166,6 +166,24 @@ def test_gaps_between_tokens_are_told_by_percentile_up_to_the_token_that_counts(
     assert desk.last.timings.gap_p99_s == gaps_s[-1]
 
 
+@pytest.mark.parametrize("end", [FinishReason.STOP, FinishReason.LENGTH])
+def test_what_is_behind_a_stop_string_does_not_count_where_the_end_was_known_too(
+    end: FinishReason,
+) -> None:
+    """Field case 022: the match and the end are shown together."""
+    desk = Desk(requests=1, stop=("bc",))
+    for character in "abcd":
+        desk.say(character)
+    desk.say("e", Ended(0, end, ord("e") if end is FinishReason.STOP else None))
+
+    desk.turn()
+
+    assert (desk.last.text, desk.last.stop_reason) == ("a", "bc")
+    assert desk.last.token_ids == (ord("a"), ord("b"), ord("c"))
+    assert desk.last.usage is not None
+    assert desk.last.usage.completion_tokens == 3
+
+
 def test_one_token_has_no_gap() -> None:
     desk = Desk(requests=1)
     desk.say("a", Ended(0, FinishReason.LENGTH))

@@ -307,6 +307,15 @@ async def test_every_answer_to_a_prompt_is_told_of_and_the_prompt_once() -> None
         check_result(result, PROMPT)
 
 
+@virtual
+async def test_only_the_first_of_several_answers_computes_the_prompt_to_tell_of_it() -> None:
+    async with make_engine() as engine:
+        stream = engine.stream(PROMPT, ask(n=3))
+        told = [delta.index async for delta in stream if delta.prompt_logprobs is not None]
+
+    assert told == [0]
+
+
 class SilentOracle(Oracle):
     """Its logits are no numbers behind one prefix."""
 
