@@ -56,7 +56,7 @@ _FLAT: Mapping[type, Sequence[str]] = {  # containers of what changes not, or is
     BlockPool: ("_roots",),
     BlockTables: ("refs", "_fences"),
     FreeBlocks: ("_blank", "_pinned"),
-    Forgotten: ("_recent", "_older"),
+    Forgotten: ("_recent",),
     UseOrder: ("_row_of",),
     PrefixIndex: ("_place", "_runs"),
 }
@@ -66,7 +66,8 @@ _OF_ONE_KIND: Mapping[type, Mapping[str, type]] = {  # containers of one kind of
     PrefixIndex: {"_run": Run},
     UseOrder: {"_rows": Row},
 }
-_REPLACED: Mapping[type, Sequence[str]] = {  # lists in those that never change themselves
+_REPLACED: Mapping[type, Sequence[str]] = {  # containers that never change themselves
+    Forgotten: ("_older",),
     Row: ("blocks",),
 }
 
@@ -163,7 +164,7 @@ def _look_at(kind: type) -> _Look:
     """Keep the fields of one kind of object, and look at those that may change."""
     slots, fields_of = slots_of(kind), _fields_of(kind)
     flat, rows = _FLAT.get(kind, ()), _ROWS_OF_FLAT.get(kind, ())
-    of_one_kind = _OF_ONE_KIND.get(kind, {})
+    of_one_kind, replaced = _OF_ONE_KIND.get(kind, {}), _REPLACED.get(kind, ())
     known = _known(kind)
 
     def look(snapshot: Snapshot, value: Any, todo: list[Any]) -> None:
@@ -178,6 +179,9 @@ def _look_at(kind: type) -> _Look:
         for name in rows:
             part = getattr(value, name)
             snapshot.keep(part, Rows(part))
+        for name in replaced:
+            part = getattr(value, name)
+            snapshot.keep(part, part)
         for name, of in of_one_kind.items():
             part = getattr(value, name)
             snapshot.keep(part, part.copy())
