@@ -83,6 +83,20 @@ def test_an_answer_is_shown_kept_and_followed_by_what_it_cost(capsys: Shown) -> 
     chatting(story)
 
 
+def test_logprobs_that_were_asked_for_stand_below_the_answer(capsys: Shown) -> None:
+    async def story(chat: Chat) -> None:
+        await obey(chat, "/set logprobs 1")
+        await obey(chat, '/set logit_bias {"40": -100}')  # as JSON names ids
+        capsys.readouterr()
+        await chat.ask("hello")
+
+        _, rows = capsys.readouterr().out.split("\n\n")
+        assert rows.splitlines()[0].split()[:3] == ["answer", "logprob", "rank"]
+        assert len(rows.splitlines()) == 1 + 6 + 1  # the heading, the tokens, and what it cost
+
+    chatting(story)
+
+
 def test_an_answer_to_the_end_of_the_context_says_that_it_is_full(capsys: Shown) -> None:
     async def story(chat: Chat) -> None:
         chat.settings.choose("max_tokens", "none", SamplingParams())
