@@ -7,6 +7,7 @@ from dataclasses import asdict
 from ..messages import AnswerPart, Output, Result
 from .logprob_fields import logprob_fields, prompt_logprob_fields
 from .output import is_plain, is_terminal, without_controls
+from .terminal_size import terminal_size
 
 _COUNTS = ("prompt_tokens", "completion_tokens", "cached_tokens")
 
@@ -58,7 +59,7 @@ def table(rows: Iterable[Sequence[str]], header: Sequence[str] = ()) -> str:
     for row in cells:
         grid.add_row(*row)
     decorated = is_terminal(sys.stdout) and not is_plain()
-    width = None if is_terminal(sys.stdout) else 200
+    width = terminal_size().columns if is_terminal(sys.stdout) else 200
     console = Console(no_color=not decorated, width=width, highlight=False, markup=False)
     with console.capture() as captured:
         console.print(grid)

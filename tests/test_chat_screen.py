@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from stepahead.cli.chat import highlight
 from stepahead.cli.chat.height import height
-from stepahead.cli.chat.painter import Painter, Size
+from stepahead.cli.chat.painter import Painter
+from stepahead.cli.terminal_size import Size
 
 from .screen import Screen
 

@@ -10,10 +10,10 @@ from stepahead.actors.virtual_time import run_virtual
 from stepahead.cli.chat import look
 from stepahead.cli.chat.conversation import Chat
 from stepahead.cli.chat.look import Look
-from stepahead.cli.chat.painter import Size
 from stepahead.cli.chat.session import Session
 from stepahead.cli.chat.settings import Settings
 from stepahead.cli.sampling_options import SamplingOptions
+from stepahead.cli.terminal_size import Size
 
 from .chat_terminal import READY, SIMULATED, ask, say, started
 from .chat_vocabularies import byte_tokenizer

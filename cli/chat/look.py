@@ -1,14 +1,13 @@
 """How a chat may look on its terminal: in colour, or as plain text."""
 
-import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from ..output import is_plain, write
+from ..terminal_size import terminal_size
 from . import highlight
-from .painter import Painter, Size
+from .painter import Painter
 
 
 class Screen(Protocol):
@@ -34,15 +33,6 @@ class Look:
 
     def dim(self, text: str) -> str:
         return highlight.styled(text, highlight.DIM) if self.is_coloured else text
-
-
-def terminal_size() -> Size:
-    """At least one by one: a terminal that has not been told says nothing by nothing."""
-    try:
-        size = os.get_terminal_size(sys.stdout.fileno())
-    except OSError:
-        return Size(80, 24)
-    return Size(max(size.columns, 1), max(size.lines, 1))
 
 
 class _Plain:

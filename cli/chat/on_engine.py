@@ -13,9 +13,9 @@ from ..bench.process import peak_memory_mb
 from ..mistake import Mistake
 from ..render import table
 from ..runner import progress
+from ..terminal_size import terminal_size
 from .conversation import Chat
 from .gantt import gantt
-from .look import terminal_size
 from .settings import NAMES
 from .stats import Row, engine_row, sampling_rows
 from .story import bars

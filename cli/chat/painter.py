@@ -6,18 +6,11 @@ and where it is not certain where they are, they stay as they are.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
+from ..terminal_size import Size
 from .blocks import Blocks
 from .height import height
-
-
-class Size(NamedTuple):
-    """Of a terminal, in characters."""
-
-    columns: int
-    rows: int
-
 
 Write: TypeAlias = Callable[[str], None]
 

@@ -61,7 +61,7 @@ def _readings(path: Path, interval: float) -> Iterator[Reading]:
 
 def _redraw(reading: Reading, num_lines: int) -> int:
     """Write the picture over the one before; returns how many lines it has."""
-    from ..chat.look import terminal_size
+    from ..terminal_size import terminal_size
 
     lines = screen(reading, terminal_size().columns - 1)
     back = f"\x1b[{num_lines}A" if num_lines else ""
