@@ -17,6 +17,7 @@ class Build:
     options: Mapping[str, int] = field(default_factory=dict)  # num_warps, num_stages
     capabilities: tuple[int, ...] = (80, 90)
     uses_tensor_cores: bool = False
+    uses_warp_groups: bool = False  # those that only sm_90 has, twice as fast
     moves_wide: bool = True  # reads or writes 128 bits at a time
 
 

@@ -1,4 +1,8 @@
-"""Compile a build ahead of time, without a GPU, and read what the compiler and assembler made."""
+"""Compile a build ahead of time, without a GPU, and read what the compiler and assembler made.
+
+Registers, shared memory and the stack are the assembler's word on the finished machine code;
+instructions are counted in the PTX that it was given, which names them one for one.
+"""
 
 import re
 import subprocess
@@ -15,6 +19,7 @@ from .build import Build
 _SHARED_MEMORY = {80: 163 * 1024, 90: 227 * 1024}  # bytes that one block may have
 _REGISTERS = 65_536  # of a multiprocessor: a block that wants more never starts
 _THREADS_PER_WARP = 32
+_WIDE = r"\b(?:ld|st)\.global\S*\.v4\.b32|\bcp\.async\.\S+ [^;]*, 0x10\b"
 _CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 
 
@@ -29,8 +34,8 @@ class MachineCode:
     registers: int  # per thread
     shared_bytes: int  # per block
     stack_bytes: int  # per thread; more than none is a spill
-    local_accesses: int  # instructions that load from or store to the stack
-    tensor_core_instructions: int  # one-warp (HMMA) and, on 90, warp-group (HGMMA) ones
+    local_accesses: int  # instructions that load from or store to memory of a thread's own
+    tensor_core_instructions: int  # of one warp (mma) and, on 90, of a warp group (wgmma)
     warp_group_instructions: int
     wide_accesses: int  # instructions that move 128 bits of global memory
 
@@ -45,6 +50,8 @@ class MachineCode:
             faults.append(f"{self.registers} registers in each of {self.num_warps} warps")
         if build.uses_tensor_cores and not self.tensor_core_instructions:
             faults.append("no tensor-core instruction")
+        if build.uses_warp_groups and not self.warp_group_instructions:
+            faults.append("no tensor-core instruction of a warp group")
         if build.moves_wide and not self.wide_accesses:
             faults.append("no access of 128 bits")
         return faults
@@ -62,8 +69,8 @@ def compile_build(build: Build, capability: int) -> MachineCode:
     )
     target = GPUTarget("cuda", capability, _THREADS_PER_WARP)
     compiled = triton.compile(source, target=target, options=dict(build.options))
-    usage, listing = _inspect(compiled.asm["cubin"])
-    warp_group = len(re.findall(r"\bHGMMA", listing))
+    usage, ptx = _resource_usage(compiled.asm["cubin"]), compiled.asm["ptx"]
+    warp_group = len(re.findall(r"\bwgmma\.mma_async", ptx))
     return MachineCode(
         kernel=build.kernel.__name__,
         build=build.name,
@@ -72,18 +79,18 @@ def compile_build(build: Build, capability: int) -> MachineCode:
         registers=int(usage["REG"]),
         shared_bytes=compiled.metadata.shared,
         stack_bytes=int(usage["STACK"]) + int(usage["LOCAL"]),
-        local_accesses=len(re.findall(r"\b(?:LDL|STL)", listing)),
-        tensor_core_instructions=len(re.findall(r"\bHMMA", listing)) + warp_group,
+        local_accesses=len(re.findall(r"\b(?:ld|st)\.local\b", ptx)),
+        tensor_core_instructions=len(re.findall(r"\bmma\.sync", ptx)) + warp_group,
         warp_group_instructions=warp_group,
-        wide_accesses=len(re.findall(r"\b(?:LDG|STG|LDGSTS)\.\S*128", listing)),
+        wide_accesses=len(re.findall(_WIDE, ptx)),
     )
 
 
-def _inspect(cubin: bytes) -> tuple[dict[str, str], str]:
-    """Resource usage by name, and the disassembly."""
+def _resource_usage(cubin: bytes) -> dict[str, str]:
+    """Registers, stack and local memory of a thread by name."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        command = [str(_CUOBJDUMP), "--dump-resource-usage", "-sass", file.name]
+        command = [str(_CUOBJDUMP), "--dump-resource-usage", file.name]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return dict(re.findall(r"\b(REG|STACK|LOCAL):(\d+)", done.stdout)), done.stdout
+    return dict(re.findall(r"\b(REG|STACK|LOCAL):(\d+)", done.stdout))

@@ -30,10 +30,14 @@ from stepahead.gpu.kernels import (  # noqa: E402
     gumbel,
     machine_code,
     norm,
+    paged_attention,
+    split_decode,
 )
+from stepahead.gpu.kernels.attention_parts import PagedRows  # noqa: E402
 
 __all__ = [
     "DTYPES",
+    "PagedRows",
     "activation",
     "assert_close",
     "block_copy",
@@ -41,7 +45,9 @@ __all__ = [
     "gumbel",
     "machine_code",
     "norm",
+    "paged_attention",
     "random_tensor",
+    "split_decode",
 ]
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)

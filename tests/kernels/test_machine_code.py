@@ -41,11 +41,12 @@ def test_every_build_is_fit_on_every_architecture_and_named_in_the_documentation
         ({"shared_bytes": 200_000}, "shared memory"),
         ({"registers": 255, "num_warps": 16}, "registers"),
         ({"wide_accesses": 0}, "128 bits"),
-        ({"tensor_core_instructions": 0}, "tensor-core"),
+        ({"tensor_core_instructions": 0}, "no tensor-core instruction"),
+        ({"warp_group_instructions": 0}, "of a warp group"),
     ],
 )
 def test_code_that_must_not_ship_is_told_why(change: dict[str, Any], words: str) -> None:
-    build = replace(norm.BUILDS[0], uses_tensor_cores=True)
+    build = replace(norm.BUILDS[0], uses_tensor_cores=True, uses_warp_groups=True)
     fit = machine_code.MachineCode(
         kernel="k",
         build="b",
@@ -55,8 +56,8 @@ def test_code_that_must_not_ship_is_told_why(change: dict[str, Any], words: str)
         shared_bytes=100_000,
         stack_bytes=0,
         local_accesses=0,
-        tensor_core_instructions=1,
-        warp_group_instructions=0,
+        tensor_core_instructions=2,
+        warp_group_instructions=1,
         wide_accesses=1,
     )
 
