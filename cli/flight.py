@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
@@ -30,14 +30,14 @@ def with_failure_path(config: "EngineConfig") -> "EngineConfig":
 
 
 @contextmanager
-def flight_recorder(engine: "Engine") -> Iterator[None]:
-    """For the length of the block SIGUSR1 writes what the recorder keeps; afterwards a death is
-    told, with where to read of it."""
+def flight_recorder(engine: Callable[[], "Engine"]) -> Iterator[None]:
+    """For the length of the block SIGUSR1 writes what the recorder of the engine keeps that is in
+    use by then."""
     numbers = count(1)
 
     def dump() -> None:  # in a thread, since a full ring takes seconds; the process waits for it
         path = _path(str(next(numbers)))
-        Thread(target=_write, args=(engine.recorder.flight, path)).start()
+        Thread(target=_write, args=(engine().recorder.flight, path)).start()
 
     loop, number = asyncio.get_running_loop(), getattr(signal, "SIGUSR1", None)
     if number is not None:

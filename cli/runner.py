@@ -56,7 +56,7 @@ async def running_engine(config: EngineConfig) -> AsyncIterator["Engine"]:
             config = with_failure_path(config)
             stack.callback(tell_of_death, config)
             engine = await stack.enter_async_context(Engine(config))
-        with flight_recorder(engine):
+        with flight_recorder(lambda: engine):
             yield engine
 
 

@@ -233,6 +233,18 @@ def test_settings_that_hold_objects_are_saved_and_come_back_as_they_would_be_typ
     chatting(story, in_loop=asyncio.run)
 
 
+def test_what_a_session_quotes_cannot_command_the_terminal(state: Path, capsys: Shown) -> None:
+    async def story(chat: Chat) -> None:
+        chat.session.system = "\x1b[2Jgone"
+        chat.session.add("\x1b]52;c;aGk=\x07ask", "answer", None)
+        for line in ("/system", "/undo"):
+            await obey(chat, line)
+
+        assert not set(capsys.readouterr().out) & {"\x1b", "\x07"}
+
+    chatting(story)
+
+
 def test_clear_forgets_the_conversation_but_not_the_system_prompt(capsys: Shown) -> None:
     async def story(chat: Chat) -> None:
         await obey(chat, "/system Be brief.")

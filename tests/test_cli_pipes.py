@@ -131,7 +131,9 @@ def test_a_reader_that_leaves_in_mid_answer_ends_the_command_quietly() -> None:
 def test_an_interrupted_answer_exits_with_130_and_no_traceback() -> None:
     command = [*COMMAND, "generate", "Hi", "--device", "simulated", "--temperature", "0"]
     with subprocess.Popen(
-        [*command, "--max-tokens", "4000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*command, "--ignore-eos", "--max-tokens", "4000"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None

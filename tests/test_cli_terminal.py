@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from .chat_terminal import READY, ask, prompt_tokens, say, started
-from .cli_process import Terminal, environment
+from .cli_process import Terminal, environment, piped
 
 ENDLESS = ("--ignore-eos", "--max-tokens", "6000")
 
@@ -207,3 +207,15 @@ def test_no_color_means_no_colour(tmp_path: Path) -> None:
 
         assert "\x1b[3" not in chat.raw.replace("\x1b[3D", "").replace("\x1b[39m", "")
         assert "\x1b[1m" not in chat.raw
+
+
+def test_another_model_goes_on_under_the_flight_recorder(tmp_path: Path) -> None:
+    with started(tmp_path, "--max-tokens", "4", TMPDIR=str(tmp_path)) as chat:
+        ask(chat, "hello")
+        ask(chat, "/model another")
+        ask(chat, "still there?")
+        os.kill(chat.process.pid, signal.SIGUSR1)
+        chat.wait_for("the last messages were written to")
+        (path,) = tmp_path.glob("*.recording")
+
+        assert "chat-2 (serial 1)" in piped("explain", str(path), "chat-2").stdout

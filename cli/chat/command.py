@@ -8,6 +8,7 @@ from ...actors.chat_options import ChatWords
 from ...actors.config import EngineConfig
 from ...messages import SamplingParams
 from ..chat_words import ChatFlags, chat_options
+from ..flight import flight_recorder
 from ..mistake import Mistake
 from ..options import EngineOptions, engine_options
 from ..output import is_terminal
@@ -106,8 +107,10 @@ async def _converse(
     from .terminal import TerminalChat
 
     async with running_engine(config) as engine:
-        chat = Chat(engine, config, session, settings, Look.of_terminal(plain=plain), words)
+        look = Look.of_terminal(plain=plain)
+        chat = Chat(engine, engine.config, session, settings, look, words)
         try:
-            await TerminalChat(chat).run()
+            with flight_recorder(lambda: chat.engine):  # perhaps another one than at first
+                await TerminalChat(chat).run()
         finally:
-            await chat.engine.close()  # perhaps another one than at first
+            await chat.engine.close()

@@ -8,7 +8,7 @@ from ...actors.chat_options import ChatWords
 from ...actors.config import EngineConfig
 from ...actors.engine import Engine
 from ...messages import Delta, FinishReason, RequestError, SamplingParams
-from ..output import write
+from ..output import without_controls, write
 from .answer import Answer
 from .look import Look
 from .session import Message, Session
@@ -57,8 +57,12 @@ class Chat:
         return self.settings.params(self.engine.default_params)
 
     def say(self, text: str) -> None:
-        """A line that is not the model's."""
-        write(text + "\n")
+        """A line that is not the model's; what it quotes has no power over the terminal."""
+        write(without_controls(text) + "\n")
+
+    def remark(self, text: str) -> None:
+        """A line that matters less."""
+        write(self.look.dim(without_controls(text)) + "\n")
 
     def stop(self) -> bool:
         """End the answer that is being streamed; False where there is none."""
@@ -129,7 +133,7 @@ class Chat:
         self.stats.record(final)
         write(answer.told.tables())
         context = self.engine.facts.max_model_len
-        self.say(self.look.dim(status_line(final, params, context)))
+        self.remark(status_line(final, params, context))
 
     async def _make_room(
         self,
@@ -152,9 +156,7 @@ class Chat:
         )
         if dropped:
             turns = "turn does" if dropped == 1 else f"{dropped} turns do"
-            self.say(
-                self.look.dim(
-                    f"(the oldest {turns} not fit into the context of {context:,} tokens any more "
-                    "and will not be sent again)"
-                )
+            self.remark(
+                f"(the oldest {turns} not fit into the context of {context:,} tokens any more "
+                "and will not be sent again)"
             )
