@@ -22,6 +22,7 @@ from stepahead.cli.sampling_options import SamplingOptions
 
 from .chat_vocabularies import byte_tokenizer
 from .engines import make_engine
+from .screen import Screen
 from .scripted import scripted_engine
 
 Shown: TypeAlias = pytest.CaptureFixture[str]
@@ -399,6 +400,22 @@ def test_reasoning_is_shown_before_the_answer_and_kept_with_it(capsys: Shown) ->
     run_virtual(run())
     said = capsys.readouterr().out.replace("\x1b[0m", "").replace("\x1b[2m", "")
     assert said.startswith("Hm\n\n**Hi**\r\x1b[1m**Hi**\n")
+
+
+def test_what_was_said_before_reasoning_is_not_painted_over_it(capsys: Shown) -> None:
+    prompt, _ = QWEN.encode_chat([{"role": "user", "content": "hello"}])
+
+    async def run() -> None:
+        script = [(prompt, QWEN.encode("**A**<think>Hm</think>**B**"))]
+        async with scripted_engine(QWEN, script, max_model_len=1024, num_blocks=512) as engine:
+            chat = Chat(engine, engine.config, Session(), Settings(SamplingOptions({})), Look(True))
+            await chat.ask("hello")
+
+    run_virtual(run())
+    screen = Screen(80, 24)
+    screen.write(capsys.readouterr().out.replace("\r\n", "\n"))
+    assert screen.copied.splitlines()[:5] == ["**A**", "", "Hm", "", "**B**"]
+    assert screen.style_of("**A**") == screen.style_of("**B**") == {"1"}
 
 
 def test_another_model_goes_on_with_the_conversation(capsys: Shown) -> None:

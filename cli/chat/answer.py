@@ -22,6 +22,7 @@ class Answer:
         self._aborting: asyncio.Task[None] | None = None
         self.is_stopped = False  # by the user
         self._is_thinking = False  # what was shown last is reasoning
+        self._has_spoken = False  # something else was shown before
         self._pieces: list[str] = []
         self.told = ToldTokens()
         self.final: Delta | None = None  # with the reason, usage and timings
@@ -61,6 +62,14 @@ class Answer:
             if delta.finish_reason is not None:
                 self.final = delta
 
+    def _begin_thinking(self) -> None:
+        """What was said before it is shown as complete: the cursor goes on behind it."""
+        if not self._is_thinking and self._has_spoken:
+            self._screen.finish()
+            self._screen = self._look.screen()
+            write("\n\n")
+        self._is_thinking = True
+
     def _show_parts(self, delta: Delta) -> None:
         """Reasoning is told from the answer by an empty line, and by its looks where there are."""
         if not delta.parts:
@@ -68,10 +77,11 @@ class Answer:
         for part in delta.parts:
             text = without_controls(part.source if isinstance(part, ToolCallDelta) else part.text)
             if isinstance(part, ReasoningDelta):
-                self._is_thinking = True
+                self._begin_thinking()
                 write(self._look.dim(text))
                 continue
             if self._is_thinking:
                 self._is_thinking = False
                 write("\n\n")
+            self._has_spoken = True
             self._screen.show(text)
