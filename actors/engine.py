@@ -104,7 +104,6 @@ class Engine(EngineTexts, EngineScoring, EngineHistory, EngineControl):
         log = RequestLog(backend.device)
         journal = Journal(self._clock)
         setup = core_setup(self.config, backend)
-        self._recorder = open_recorder(self.config, setup, backend.device.facts, journal)
         self._wiring = wire(
             self.config,
             backend,
@@ -114,6 +113,8 @@ class Engine(EngineTexts, EngineScoring, EngineHistory, EngineControl):
             offload=self._offload,
             on_finished=log.finished,
         )
+        # Not before: an older recording stays where the engine cannot be built.
+        self._recorder = open_recorder(self.config, setup, backend.device.facts, journal)
         self._recorder.watch(self._wiring.cores)
         log.attach(journal)
         ready = asyncio.Event()
