@@ -36,7 +36,8 @@ def structure_options(command: Command) -> Command:
 
     @wraps(command)
     def gathered(*, sampling: SamplingOptions, **values: Any) -> Any:
-        said = {name: value for name in _OPTIONS if (value := values.pop(name))}
+        values_of = {name: values.pop(name) for name in _OPTIONS}
+        said = {name: value for name, value in values_of.items() if value not in (None, False, ())}
         if len(said) > 1:
             flags = " and ".join("--" + name.replace("_", "-") for name in said)
             raise Mistake(f"{flags} were given; an answer follows one of them")

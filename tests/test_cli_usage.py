@@ -65,6 +65,7 @@ def test_help_lists_only_commands_that_exist(capsys: pytest.CaptureFixture[str])
         (["chat", "x", "--stop", ""], "a stop string is empty"),
         (["generate", "x", "--json-schema", "/no/such/file"], "cannot read /no/such/file"),
         (["chat", "x", "--regex", "a", "--choice", "b"], "--regex and --choice were given"),
+        (["generate", "x", "--regex", ""], "regex is ''; it must be a text that is not empty"),
         (["generate", "x", "--num-blocks", "0"], "num_blocks is 0"),
         (["generate", "x", "--steps-in-flight", "9"], "steps_in_flight is 9"),
         (["generate", "x", "--device", "abacus"], "'abacus' is not one of"),
