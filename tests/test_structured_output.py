@@ -211,7 +211,7 @@ REFUSED = [
     Refused("json_schema", '{"type": ', "json_schema is not JSON"),
     Refused("json_schema", {"const": float("nan")}, "not JSON"),
     Refused("json_schema", {"enum": ["x" * 300_000]}, "characters; it may have 262,144"),
-    Refused("regex", "(a", "unclosed group"),
+    Refused("regex", "(a", "has a regex that is refused: unclosed group"),
     Refused("regex", "(?=a)b", "look-around"),
     Refused("regex", "", "it must be a text that is not empty"),
     Refused("choice", [], "it must have 1 to"),

@@ -1,5 +1,6 @@
 """What is asked of a library that follows grammars: compile one, and match tokens with it."""
 
+import re
 from collections.abc import Sequence
 from typing import Protocol, Self
 
@@ -50,7 +51,8 @@ class GrammarBackend(Protocol):
 
 def refused(structure: StructuredOutput, reason: str) -> RequestRejected:
     """The library's own words, on one line."""
-    words = " ".join(reason.split())
+    fault = re.search(r"^error: (.*)$", reason, re.MULTILINE)  # below a drawing of an expression
+    words = fault[1] if fault is not None else " ".join(reason.split())
     if len(words) > 300:
         words = words[:297] + "..."
     return RequestRejected(f"structured_output has a {structure.kind} that is refused: {words}")
