@@ -62,7 +62,7 @@ class Intake:
         self._detokenizer = detokenizer
         self._next_serial = 1
         self.is_draining = False  # then nothing new is admitted
-        self._eos_ids = facts.eos_token_ids | tokenizer.eos_token_ids
+        self._eos_ids = tuple(sorted(facts.eos_token_ids | tokenizer.eos_token_ids))
 
     async def submit(
         self, prompt: Prompt, params: SamplingParams, options: RequestOptions
@@ -184,8 +184,10 @@ class Intake:
         return room if params.max_tokens is None else min(params.max_tokens, room)
 
     def _stop_ids(self, params: SamplingParams) -> tuple[int, ...]:
-        eos: frozenset[int] = frozenset() if params.ignore_eos else self._eos_ids
-        return tuple(sorted(eos | set(params.stop_token_ids)))
+        eos = () if params.ignore_eos else self._eos_ids
+        if not params.stop_token_ids:
+            return eos
+        return tuple(sorted({*eos, *params.stop_token_ids}))
 
     # Refusals
 

@@ -16,9 +16,11 @@ class LogprobLimits:
         self._most = max_logprobs
 
     def check(self, params: SamplingParams) -> None:
-        """Raise RequestRejected for what is more, or about ids that the model does not have."""
-        for name in ("logprobs", "prompt_logprobs"):
-            asked = getattr(params, name)
+        """Raise RequestRejected for what is more."""
+        for name, asked in (
+            ("logprobs", params.logprobs),
+            ("prompt_logprobs", params.prompt_logprobs),
+        ):
             if asked is None:
                 continue
             top = self._vocab_size if asked == WHOLE_VOCABULARY else asked
@@ -33,12 +35,6 @@ class LogprobLimits:
                 f"logprob_token_ids has {len(params.logprob_token_ids):,} ids; "
                 f"it may have {MAX_TOKEN_IDS:,}"
             )
-        for token_id in params.logprob_token_ids:
-            if token_id >= self._vocab_size:
-                raise RequestRejected(
-                    f"logprob_token_ids holds {token_id}; "
-                    f"the model's ids go from 0 to {self._vocab_size - 1}"
-                )
 
     def counted(self, params: SamplingParams) -> SamplingParams:
         """The same with the whole vocabulary as a number."""

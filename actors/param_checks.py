@@ -14,6 +14,7 @@ def check_against_model(params: SamplingParams, facts: DeviceFacts) -> None:
     _check("stop_token_ids", params.stop_token_ids, vocab_size)
     _check("allowed_token_ids", params.allowed_token_ids or (), vocab_size)
     _check("logit_bias", params.logit_bias, vocab_size)
+    _check("logprob_token_ids", params.logprob_token_ids, vocab_size)
     for text in params.logits_processors:
         name = text.partition("=")[0]
         if name not in facts.logits_processors:

@@ -15,7 +15,7 @@ from .content import TOKEN_BYTES, Before, Key, token_bytes
 from .history import PrefixHistory
 from .runs import GONE, Place, Run, Stretch
 
-MAX_RUN_BYTES = 2**16  # of tokens; then a run grows no further
+MAX_RUN_BYTES = 2**11  # of tokens; growing copies them, so a longer run grows no further
 
 Previous: TypeAlias = int | bytes
 """What a block follows: the block before it, or the root of a first one."""
@@ -137,7 +137,7 @@ class PrefixIndex:
             stretch = self._publish(previous, blocks, tokens[at:end])
             if stretch is not None:
                 stretches.append(stretch)
-                published += stretch[0].blocks[stretch[1] :]
+                published += blocks[-stretch[2] :]  # those before them are twins
             at = end
         if stretches:
             self._uncommitted.append((step, stretches))
@@ -164,7 +164,9 @@ class PrefixIndex:
             return None
         num_twins = 0
         for run, place, count in self._walk(after, tokens):
-            self._mark(blocks[num_twins : num_twins + count], run, place)
+            for offset, block in enumerate(blocks[num_twins : num_twins + count], place):
+                self._run[block] = run
+                self._place[block] = offset
             num_twins += count
             after = Place(run, place + count - 1)
         if num_twins == len(blocks):
@@ -178,21 +180,15 @@ class PrefixIndex:
 
     def _grow(self, run: Run, blocks: list[int], tokens: bytes) -> Stretch:
         """What the blocks hold are the run's next contents."""
-        place, is_findable = len(run.blocks), self._is_findable
+        place = len(run.blocks)
         run.tokens += tokens
         run.blocks += blocks
-        for block in blocks:
-            is_findable[block] = True
-        self._mark(blocks, run, place)
-        return run, place, len(blocks)
-
-    def _mark(self, blocks: Sequence[int], run: Run, place: int) -> None:
-        """These blocks hold the run's contents from `place` on."""
-        runs, places = self._run, self._place
-        for block in blocks:
+        runs, places, is_findable = self._run, self._place, self._is_findable
+        for offset, block in enumerate(blocks, place):  # mostly one, at every block edge
             runs[block] = run
-            places[block] = place
-            place += 1
+            places[block] = offset
+            is_findable[block] = 1
+        return run, place, len(blocks)
 
     def commit(self, done: int) -> None:
         """Steps up to `done` have written their blocks."""
