@@ -13,15 +13,12 @@ from .row_pool import RowPool
 NEVER = float("-inf")
 
 
-class Biases:
-    """logit_bias: a row of biases for each slot that has any."""
+class _GivenRows:
+    """A row of the vocabulary for each slot, made of what its request gave when it first samples."""
 
-    def __init__(self, num_slots: int) -> None:
+    def __init__(self, num_slots: int, dtype: torch.dtype) -> None:
         self._given: dict[int, Adjustments] = {}
-        self._rows = RowPool(num_slots, torch.float32)
-
-    def uses(self, adjustments: Adjustments) -> bool:
-        return len(adjustments.logit_bias) > 0
+        self._rows = RowPool(num_slots, dtype)
 
     def start(self, row: RowState, adjustments: Adjustments) -> None:
         self._given[row.slot] = adjustments
@@ -29,6 +26,16 @@ class Biases:
     def forget(self, slot: int) -> None:
         self._rows.drop(slot)
         self._given.pop(slot, None)
+
+
+class Biases(_GivenRows):
+    """logit_bias: a row of biases for each slot that has any."""
+
+    def __init__(self, num_slots: int) -> None:
+        super().__init__(num_slots, torch.float32)
+
+    def uses(self, adjustments: Adjustments) -> bool:
+        return len(adjustments.logit_bias) > 0
 
     def apply(self, logits: Tensor, at: Longs, slots: Longs, positions: Ints) -> None:
         for slot in _without_row(self._rows, slots):
@@ -38,22 +45,14 @@ class Biases:
         logits[torch.from_numpy(at).to(logits.device)] += self._rows.take(slots)
 
 
-class AllowedIds:
+class AllowedIds(_GivenRows):
     """allowed_token_ids: a row of what is forbidden for each slot that allows only some."""
 
     def __init__(self, num_slots: int) -> None:
-        self._given: dict[int, Adjustments] = {}
-        self._rows = RowPool(num_slots, torch.bool)
+        super().__init__(num_slots, torch.bool)
 
     def uses(self, adjustments: Adjustments) -> bool:
         return adjustments.allowed_token_ids is not None
-
-    def start(self, row: RowState, adjustments: Adjustments) -> None:
-        self._given[row.slot] = adjustments
-
-    def forget(self, slot: int) -> None:
-        self._rows.drop(slot)
-        self._given.pop(slot, None)
 
     def apply(self, logits: Tensor, at: Longs, slots: Longs, positions: Ints) -> None:
         for slot in _without_row(self._rows, slots):
