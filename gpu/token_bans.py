@@ -14,7 +14,7 @@ NEVER = float("-inf")
 
 
 class _GivenRows:
-    """A row of the vocabulary for each slot, made of what its request gave when it first samples."""
+    """A row of the vocabulary for each slot, made of what its request gave once it samples."""
 
     def __init__(self, num_slots: int, dtype: torch.dtype) -> None:
         self._given: dict[int, Adjustments] = {}
