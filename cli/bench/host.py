@@ -7,7 +7,7 @@ from typing import Any
 from ..runner import event_loops, progress, run
 from .measurement import Measurement
 
-SIZES = (8, 64, 256, 1024)
+SIZES = (8, 64, 256, 1024, 4096)
 CONTROL_STEPS = 256
 BUILT, BUILT_TOKENS, LONG_TOKENS = 1_000, 512, 100_000
 RUNNING, OVERLAP_STEPS = 256, 400
