@@ -42,6 +42,12 @@ def capability_of(device: torch.device) -> int:
     return major * 10 + minor
 
 
+def keeps_e4m3(device: torch.device) -> bool:
+    """Whether keys and values can be kept as float8_e4m3fn: GPUs before sm_89 cannot convert it,
+    and kernels for it are not compiled there."""
+    return capability_of(device) >= 89
+
+
 @triton.jit
 def row_of(starts_ptr, stretch, num_rows, BLOCK_Q: tl.constexpr):
     """The last row that begins at or before a stretch, by halving."""

@@ -21,6 +21,7 @@ def cache_write_kernel(
     sin_ptr,
     query_norm_ptr,
     key_norm_ptr,
+    kv_scales_ptr,
     qkv_stride,
     kv_stride,
     table_stride,
@@ -32,6 +33,7 @@ def cache_write_kernel(
     PAGE: tl.constexpr,  # positions of a block
     GROUP: tl.constexpr,  # heads of a program
     HAS_NORM: tl.constexpr,
+    HAS_KV_SCALES: tl.constexpr,
 ):
     """Program (token, group of heads); heads count through queries, keys and values."""
     token = tl.program_id(0).to(tl.int64)
@@ -64,13 +66,20 @@ def cache_write_kernel(
     turn = position.to(tl.int64) * DIM + DIM // 2 + lane  # the upper half: there the sine is plain
     cos = tl.load(cos_ptr + turn, mask=is_turned, other=1.0).to(tl.float32)
     sin = tl.load(sin_ptr + turn, mask=is_turned, other=0.0).to(tl.float32)
-    kind = qkv_ptr.dtype.element_ty
-    new_low = (low * cos - high * sin).to(kind)
-    new_high = (high * cos + low * sin).to(kind)
+    # A value that is not finite stays where it is: infinity times no sine is not a number.
+    new_low = tl.where(is_turned, low * cos - high * sin, low)
+    new_high = tl.where(is_turned, high * cos + low * sin, high)
 
     query = query_ptr + token * (HEADS * DIM) + head * DIM + lane
-    tl.store(query, new_low, mask=is_query & is_lane)
-    tl.store(query + DIM // 2, new_high, mask=is_query & is_lane)
+    kind = query_ptr.dtype.element_ty
+    tl.store(query, new_low.to(kind), mask=is_query & is_lane)
+    tl.store(query + DIM // 2, new_high.to(kind), mask=is_query & is_lane)
+    if HAS_KV_SCALES:
+        scale = tl.load(kv_scales_ptr + head - HEADS, mask=is_key | is_value, other=1.0)
+        new_low = new_low / scale
+        new_high = new_high / scale
+    new_low = _kept(new_low, keys_ptr.dtype.element_ty)
+    new_high = _kept(new_high, keys_ptr.dtype.element_ty)
     key = keys_ptr + kv_row + (head - HEADS) * DIM + lane
     tl.store(key, new_low, mask=is_key & is_lane)
     tl.store(key + DIM // 2, new_high, mask=is_key & is_lane)
@@ -87,6 +96,15 @@ def _norm_weight(query_norm_ptr, key_norm_ptr, column, is_query, is_key):
     return of_query * of_key
 
 
+@triton.jit
+def _kept(numbers, kind: tl.constexpr):
+    """Numbers as the memory keeps them: too large for e4m3 is its largest, NaN stays NaN."""
+    if kind == tl.float8e4nv:
+        numbers = tl.minimum(numbers, 448.0, propagate_nan=tl.PropagateNan.ALL)
+        numbers = tl.maximum(numbers, -448.0, propagate_nan=tl.PropagateNan.ALL)
+    return numbers.to(kind)
+
+
 def write_cache(
     qkv: Tensor,
     keys: Tensor,
@@ -100,13 +118,18 @@ def write_cache(
     sin: Tensor,
     norms: tuple[Tensor, Tensor] | None = None,
     eps: float = 0.0,
+    kv_scales: Tensor | None = None,
 ) -> Tensor:
     """Store the keys and values of qkv [tokens, (heads + 2 * kv_heads) * dim] and give the queries.
 
     Keys and values [rows, kv_heads, dim] have a row per position of every block. A token belongs to
     a slot of the block table [slots, blocks] and stands at a position; slot -1 is padding, of which
     nothing is written. Cos and sin are the tables of `RopeConfig.tables`; norms are the weights of
-    query and key [dim], for models that have them.  # → [tokens, heads, dim]
+    query and key [dim], for models that have them.
+
+    Keys and values may be of another dtype than qkv: float8_e4m3fn, say, on GPUs that have it
+    (`keeps_e4m3`). They are kept divided by `kv_scales` [2, kv_heads] of float32, of keys first,
+    where there are any; attention must be given the same ones.  # → [tokens, heads, dim]
     """
     kv_heads, dim = keys.shape[1:]
     heads = qkv.shape[1] // dim - 2 * kv_heads
@@ -114,6 +137,7 @@ def write_cache(
     if len(qkv):
         query_norm, key_norm = norms or (cos, cos)  # never read where there is no norm
         constants = _constants(heads, kv_heads, dim, block_size, norms is not None)
+        constants["HAS_KV_SCALES"] = kv_scales is not None
         grid = (len(qkv), triton.cdiv(heads + 2 * kv_heads, constants["GROUP"]))
         cache_write_kernel[grid](
             qkv,
@@ -127,6 +151,7 @@ def write_cache(
             sin,
             query_norm,
             key_norm,
+            cos if kv_scales is None else kv_scales,  # likewise
             qkv.stride(0),
             keys.stride(0),
             block_table.stride(0),
@@ -150,6 +175,7 @@ def write_cache_reference(
     sin: Tensor,
     norms: tuple[Tensor, Tensor] | None = None,
     eps: float = 0.0,
+    kv_scales: Tensor | None = None,
 ) -> Tensor:
     kv_heads, dim = keys.shape[1:]
     heads = qkv.shape[1] // dim - 2 * kv_heads
@@ -166,9 +192,17 @@ def write_cache_reference(
     is_real = slots >= 0
     blocks = block_table[slots[is_real].long(), at[is_real] // block_size].long()
     rows = blocks * block_size + at[is_real] % block_size
-    keys[rows] = key[is_real].to(keys.dtype)
-    values[rows] = value[is_real].to(values.dtype)
+    key_scale, value_scale = (1.0, 1.0) if kv_scales is None else kv_scales[:, :, None]
+    keys[rows] = _kept_reference(key[is_real] / key_scale, keys.dtype)
+    values[rows] = _kept_reference(value[is_real].float() / value_scale, values.dtype)
     return query.to(qkv.dtype)
+
+
+def _kept_reference(numbers: Tensor, dtype: torch.dtype) -> Tensor:
+    if dtype == torch.float8_e4m3fn:
+        largest = torch.finfo(dtype).max
+        numbers = numbers.clamp(-largest, largest)
+    return numbers.to(dtype)
 
 
 _OPTIONS = {"num_warps": 2}  # eight heads of 128: 16 bytes a thread
@@ -191,21 +225,25 @@ BUILDS = tuple(
         name=name,
         kernel=cache_write_kernel,
         types={
-            **dict.fromkeys(("qkv_ptr", "query_ptr", "keys_ptr", "values_ptr"), "*bf16"),
+            **dict.fromkeys(("qkv_ptr", "query_ptr"), "*bf16"),
+            **dict.fromkeys(("keys_ptr", "values_ptr"), "*fp8e4nv" if is_e4m3 else "*bf16"),
+            "kv_scales_ptr": "*fp32",
             **dict.fromkeys(("positions_ptr", "slots_ptr", "block_table_ptr"), "*i32"),
             **dict.fromkeys(("cos_ptr", "sin_ptr", "query_norm_ptr", "key_norm_ptr"), "*bf16"),
             **dict.fromkeys(("qkv_stride", "kv_stride", "table_stride"), "i32"),
             "eps": "fp32",
         },
-        constants=_constants(*shape),
+        constants={**_constants(*shape), "HAS_KV_SCALES": is_e4m3},
         aligned=(
             *("qkv_ptr", "query_ptr", "keys_ptr", "values_ptr", "cos_ptr", "sin_ptr"),
             *("query_norm_ptr", "key_norm_ptr", "qkv_stride", "kv_stride"),
         ),
         options=_OPTIONS,
+        capabilities=(90,) if is_e4m3 else (80, 90),
     )
-    for name, shape in (
-        ("32 + 8 heads of 128", (32, 8, 128, 16, False)),
-        ("16 + 8 heads of 128, normed", (16, 8, 128, 16, True)),
+    for name, shape, is_e4m3 in (
+        ("32 + 8 heads of 128", (32, 8, 128, 16, False), False),
+        ("16 + 8 heads of 128, normed", (16, 8, 128, 16, True), False),
+        ("16 + 8 heads of 128, normed, into e4m3", (16, 8, 128, 16, True), True),
     )
 )

@@ -36,6 +36,7 @@ def paged_attention_kernel(
     slots_ptr,
     block_table_ptr,
     sinks_ptr,
+    kv_scales_ptr,
     num_rows,
     query_stride,
     kv_stride,
@@ -52,6 +53,7 @@ def paged_attention_kernel(
     HAS_WINDOW: tl.constexpr,
     HAS_SOFTCAP: tl.constexpr,
     HAS_SINKS: tl.constexpr,
+    HAS_KV_SCALES: tl.constexpr,
 ):
     """Program (stretch, key head). Row r begins at the stretch starts[r] // BLOCK_Q + r, so the
     grid depends on no length."""
@@ -83,6 +85,8 @@ def paged_attention_kernel(
     first_position = length - num_tokens + first
     end = tl.minimum(first_position + BLOCK_Q, length)  # behind the last key any of them sees
 
+    if HAS_KV_SCALES:
+        scale *= tl.load(kv_scales_ptr + kv_head)
     best = tl.full([BLOCK_M], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
     if HAS_SINKS:
@@ -112,6 +116,8 @@ def paged_attention_kernel(
         DIM, WIDTH, PAGE, BLOCK_N, HAS_SOFTCAP, HAS_WINDOW, True,
     )  # fmt: skip
     out = out / tl.maximum(total, 1e-30)[:, None]
+    if HAS_KV_SCALES:
+        out *= tl.load(kv_scales_ptr + tl.num_programs(1) + kv_head)
     heads = tl.num_programs(1) * GROUP
     tl.store(
         out_ptr + ((place * heads + head) * DIM)[:, None] + lane[None, :],
@@ -156,7 +162,7 @@ def _attend(
             keys_ptr + row[None, :] + lane[:, None],
             mask=is_key[None, :] & is_lane[:, None],
             other=0.0,
-        )
+        ).to(query.dtype)
         score = scores_of(query, keys, scale, softcap, HAS_SOFTCAP)
         if IS_EDGE:
             is_seen = key_position[None, :] <= position[:, None]
@@ -167,16 +173,23 @@ def _attend(
             values_ptr + row[:, None] + lane[None, :],
             mask=is_key[:, None] & is_lane[None, :],
             other=0.0,
-        )
+        ).to(query.dtype)
         best, total, out = folded(score, values, best, total, out)
     return best, total, out
 
 
 def paged_attention(
-    query: Tensor, keys: Tensor, values: Tensor, rows: PagedRows, scores: Scores
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    rows: PagedRows,
+    scores: Scores,
+    *,
+    kv_scales: Tensor | None = None,
 ) -> Tensor:
     """Query [tokens, heads, dim], its heads next to each other, over keys and values
-    [memory rows, kv_heads, dim] → like query. What it gives for padding is undefined."""
+    [memory rows, kv_heads, dim], kept as `write_cache` does → like query. What it gives for
+    padding is undefined."""
     tokens = len(query)
     out = query.new_empty(query.shape)
     if not tokens:
@@ -194,6 +207,7 @@ def paged_attention(
         rows.slots,
         rows.block_table,
         query if scores.sinks is None else scores.sinks,  # never read where there are none
+        query if kv_scales is None else kv_scales,
         num_rows,
         query.stride(0),
         keys.stride(0),
@@ -204,16 +218,24 @@ def paged_attention(
         **constants,
         **tile,
         **_flags(scores),
+        HAS_KV_SCALES=kv_scales is not None,
     )
     return out
 
 
 def paged_attention_reference(
-    query: Tensor, keys: Tensor, values: Tensor, rows: PagedRows, scores: Scores
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    rows: PagedRows,
+    scores: Scores,
+    *,
+    kv_scales: Tensor | None = None,
 ) -> Tensor:
     """Row by row, in float32; zeros for padding."""
     out = torch.zeros_like(query)
     kv_heads = keys.shape[1]
+    key_scale, value_scale = (1.0, 1.0) if kv_scales is None else kv_scales[:, :, None]
     for row, slot in enumerate(rows.slots.tolist()):
         start, stop = rows.starts[row : row + 2].tolist()
         if slot < 0 or start == stop:
@@ -222,7 +244,8 @@ def paged_attention_reference(
         blocks = rows.block_table[slot, position // rows.block_size].long()
         at = blocks * rows.block_size + position % rows.block_size
         grouped = query[start:stop].float().reshape(stop - start, kv_heads, -1, keys.shape[2])
-        score = torch.einsum("qkgd,nkd->kgqn", grouped, keys[at].float()) * scores.scale
+        score = torch.einsum("qkgd,nkd->kgqn", grouped, keys[at].float() * key_scale)
+        score *= scores.scale
         if scores.softcap is not None:
             score = scores.softcap * torch.tanh(score / scores.softcap)
         own = position[start - stop :, None]
@@ -234,7 +257,7 @@ def paged_attention_reference(
             sinks = scores.sinks.float().view(kv_heads, -1, 1, 1).expand(*score.shape[:3], 1)
             score = torch.cat([score, sinks], dim=-1)
         weight = score.softmax(dim=-1)[..., : len(position)]
-        attended = torch.einsum("kgqn,nkd->qkgd", weight, values[at].float())
+        attended = torch.einsum("kgqn,nkd->qkgd", weight, values[at].float() * value_scale)
         out[start:stop] = attended.flatten(1, 2).to(query.dtype)
     return out
 
@@ -266,11 +289,19 @@ def _builds() -> Iterator[Build]:
             yield _build(name, wide, longest, plain, capability)
             extra = f"{name}, window, soft-cap and sinks"
             yield _build(extra, wide, longest, all_at_once, capability)
+            if capability >= 90:
+                yield _build(f"{name}, e4m3", wide, longest, plain, capability, kept="*fp8e4nv")
         yield _build("9 + 3 heads of 64", odd, 2048, plain, capability)
 
 
 def _build(
-    name: str, shape: dict[str, int], longest: int, scores: Scores, capability: int
+    name: str,
+    shape: dict[str, int],
+    longest: int,
+    scores: Scores,
+    capability: int,
+    *,
+    kept: str = "*bf16",
 ) -> Build:
     tile = _tile(longest, shape["GROUP"], capability)
     options = {key: tile.pop(key) for key in ("num_warps", "num_stages")}
@@ -278,15 +309,16 @@ def _build(
         name=f"{'decode' if longest == 1 else 'prefill'}, {name}",
         kernel=paged_attention_kernel,
         types={
-            **dict.fromkeys(("query_ptr", "keys_ptr", "values_ptr"), "*bf16"),
-            **dict.fromkeys(("out_ptr", "sinks_ptr"), "*bf16"),
+            **dict.fromkeys(("query_ptr", "out_ptr", "sinks_ptr"), "*bf16"),
+            **dict.fromkeys(("keys_ptr", "values_ptr"), kept),
+            "kv_scales_ptr": "*fp32",
             **dict.fromkeys(("starts_ptr", "lengths_ptr", "slots_ptr"), "*i32"),
             "block_table_ptr": "*i32",
             **dict.fromkeys(("num_rows", "query_stride", "kv_stride"), "i32"),
             **dict.fromkeys(("table_stride", "window"), "i32"),
             **dict.fromkeys(("scale", "softcap"), "fp32"),
         },
-        constants={**shape, **tile, **_flags(scores)},
+        constants={**shape, **tile, **_flags(scores), "HAS_KV_SCALES": kept != "*bf16"},
         aligned=(
             *("query_ptr", "keys_ptr", "values_ptr", "out_ptr"),
             *("query_stride", "kv_stride"),

@@ -38,6 +38,7 @@ def split_decode_kernel(
     lengths_ptr,
     slots_ptr,
     block_table_ptr,
+    kv_scales_ptr,
     query_stride,
     kv_stride,
     table_stride,
@@ -52,6 +53,7 @@ def split_decode_kernel(
     BLOCK_N: tl.constexpr,  # keys looked at together
     SPLITS: tl.constexpr,
     HAS_SOFTCAP: tl.constexpr,
+    HAS_KV_SCALES: tl.constexpr,
 ):
     """Program (row, key head, split): softmax and weighted values of its share of the keys."""
     row = tl.program_id(0)
@@ -75,6 +77,8 @@ def split_decode_kernel(
     table_ptr = block_table_ptr + slot.to(tl.int64) * table_stride
     keys_ptr += kv_head * DIM
     values_ptr += kv_head * DIM
+    if HAS_KV_SCALES:
+        scale *= tl.load(kv_scales_ptr + kv_head)
 
     best = tl.full([BLOCK_M], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
@@ -87,15 +91,17 @@ def split_decode_kernel(
             keys_ptr + at[None, :] + lane[:, None],
             mask=is_key[None, :] & is_lane[:, None],
             other=0.0,
-        )
+        ).to(query.dtype)
         values = tl.load(
             values_ptr + at[:, None] + lane[None, :],
             mask=is_key[:, None] & is_lane[None, :],
             other=0.0,
-        )
+        ).to(query.dtype)
         score = scores_of(query, keys, scale, softcap, HAS_SOFTCAP)
         score = tl.where(is_key[None, :], score, float("-inf"))
         best, total, out = folded(score, values, best, total, out)
+    if HAS_KV_SCALES:
+        out *= tl.load(kv_scales_ptr + tl.num_programs(1) + kv_head)
 
     part = (row * tl.num_programs(1) * GROUP + head) * SPLITS + split
     tl.store(best_ptr + part, best, mask=is_line)
@@ -168,10 +174,11 @@ def split_decode(
     scores: Scores,
     *,
     splits: int = SPLITS,
+    kv_scales: Tensor | None = None,
 ) -> Tensor:
     """Query [rows, heads, dim], one token for each row and its heads next to each other, over
-    keys and values [memory rows, kv_heads, dim] → like query. What it gives for padding is
-    undefined. Splits are a power of two."""
+    keys and values [memory rows, kv_heads, dim], kept as `write_cache` does → like query. What it
+    gives for padding is undefined. Splits are a power of two."""
     num_rows, heads, dim = query.shape
     out = query.new_empty(query.shape)
     if not num_rows:
@@ -190,6 +197,7 @@ def split_decode(
         rows.lengths,
         rows.slots,
         rows.block_table,
+        query if kv_scales is None else kv_scales,  # never read where there are none
         query.stride(0),
         keys.stride(0),
         rows.block_table.stride(0),
@@ -198,6 +206,7 @@ def split_decode(
         window,
         **constants,
         HAS_SOFTCAP=scores.softcap is not None,
+        HAS_KV_SCALES=kv_scales is not None,
         **_OPTIONS,
     )
     merge_kernel[(num_rows, heads)](
@@ -207,7 +216,7 @@ def split_decode(
         out,
         rows.lengths,
         rows.slots,
-        query if scores.sinks is None else scores.sinks,  # never read where there are none
+        query if scores.sinks is None else scores.sinks,  # likewise
         window,
         **_merge_constants(constants),
         HAS_SINKS=scores.sinks is not None,
@@ -229,12 +238,15 @@ def _builds() -> Iterator[Build]:
     constants = _constants(shape_constants(32, 8, 128, 16), SPLITS)
     floats = dict.fromkeys(("parts_ptr", "best_ptr", "total_ptr"), "*fp32")
     tables = dict.fromkeys(("lengths_ptr", "slots_ptr"), "*i32")
-    for has_softcap in (False, True):
+    for extra, kept in (("", "*bf16"), (", soft-cap", "*bf16"), (", e4m3", "*fp8e4nv")):
+        is_e4m3 = kept != "*bf16"
         yield Build(
-            name="32 + 8 heads of 128" + (", soft-cap" if has_softcap else ""),
+            name=f"32 + 8 heads of 128{extra}",
             kernel=split_decode_kernel,
             types={
-                **dict.fromkeys(("query_ptr", "keys_ptr", "values_ptr"), "*bf16"),
+                "query_ptr": "*bf16",
+                **dict.fromkeys(("keys_ptr", "values_ptr"), kept),
+                "kv_scales_ptr": "*fp32",
                 **floats,
                 **tables,
                 "block_table_ptr": "*i32",
@@ -242,12 +254,17 @@ def _builds() -> Iterator[Build]:
                 **dict.fromkeys(("table_stride", "window"), "i32"),
                 **dict.fromkeys(("scale", "softcap"), "fp32"),
             },
-            constants={**constants, "HAS_SOFTCAP": has_softcap},
+            constants={
+                **constants,
+                "HAS_SOFTCAP": extra == ", soft-cap",
+                "HAS_KV_SCALES": is_e4m3,
+            },
             aligned=(
                 *("query_ptr", "keys_ptr", "values_ptr", "parts_ptr"),
                 *("query_stride", "kv_stride"),
             ),
             options=_OPTIONS,
+            capabilities=(90,) if is_e4m3 else (80, 90),
             uses_tensor_cores=True,
         )
     yield Build(

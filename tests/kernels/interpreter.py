@@ -1,7 +1,8 @@
 """Runs kernels on the CPU in Triton's interpreter; import this before any kernel.
 
-Two things there are not as on a GPU and are put right: products of bfloat16 matrices multiply the
-bit patterns, and float32 is cut off to bfloat16 instead of rounded to nearest.
+Three things there are not as on a GPU and are put right: products of bfloat16 matrices multiply the
+bit patterns, float32 is cut off to bfloat16 instead of rounded to nearest, and what becomes e4m3 is
+rounded with no regard to ties and carries, and wraps where it is too large.
 """
 
 import os
@@ -70,9 +71,19 @@ def assert_close(given: Tensor, expected: Tensor, ulps: float = 1.0) -> None:
     torch.testing.assert_close(given, expected, rtol=bound, atol=bound)
 
 
-def _install_bfloat16() -> None:
+_TORCH = {
+    tl.float8e4nv: torch.float8_e4m3fn,
+    tl.float16: torch.float16,
+    tl.bfloat16: torch.bfloat16,
+    tl.float32: torch.float32,
+}
+_TORCH_WORDS = {tl.float8e4nv: torch.uint8, tl.bfloat16: torch.uint16}  # what numpy lacks
+
+
+def _install_casts() -> None:
     builder: Any = interpreter.InterpreterBuilder
     create_dot: Callable[..., Any] = builder.create_dot
+    create_fp_to_fp: Callable[..., Any] = builder.create_fp_to_fp
     cast_impl: Callable[..., Any] = builder.cast_impl
 
     def rounding_dot(self: Any, a: Any, b: Any, d: Any, *options: Any) -> Any:
@@ -86,7 +97,18 @@ def _install_bfloat16() -> None:
             return interpreter.TensorHandle(_narrowed(source.data), tl.bfloat16)
         return cast_impl(self, source, target)
 
+    def e4m3_cast(self: Any, source: Any, target: Any, *options: Any) -> Any:
+        kinds = source.dtype.scalar, target.scalar
+        if tl.float8e4nv not in kinds:
+            return create_fp_to_fp(self, source, target, *options)
+        numbers = torch.from_numpy(np.ascontiguousarray(source.data)).view(_TORCH[kinds[0]])
+        if kinds[1] == tl.float8e4nv:
+            numbers = numbers.float().clamp(-448, 448)  # the instruction saturates
+        cast = numbers.to(_TORCH[kinds[1]]).view(_TORCH_WORDS.get(kinds[1], _TORCH[kinds[1]]))
+        return interpreter.TensorHandle(cast.numpy(), kinds[1])
+
     builder.create_dot, builder.cast_impl = rounding_dot, rounding_cast
+    builder.create_fp_to_fp = e4m3_cast
 
 
 def _widened(handle: Any) -> Any:
@@ -102,4 +124,4 @@ def _narrowed(values: Any) -> Any:
     return np.where(np.isnan(values), np.uint16(0x7FC0), rounded.astype(np.uint16))
 
 
-_install_bfloat16()
+_install_casts()

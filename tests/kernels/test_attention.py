@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from random import Random
-from typing import Any
 
 import pytest
 import torch
@@ -47,30 +47,36 @@ def rows_of(*shape: tuple[int, int]) -> PagedRows:
 
 
 def assert_attends(
-    attend: Callable[..., Tensor], rows: PagedRows, heads: str, form: str, dtype: torch.dtype
+    attend: Callable[..., Tensor],
+    rows: PagedRows,
+    heads: str,
+    form: str,
+    dtype: torch.dtype,
+    *,
+    kept: torch.dtype | None = None,
+    kv_scales: Tensor | None = None,
 ) -> None:
     num_heads, kv_heads, dim = HEADS[heads]
     tokens = int(rows.starts[-1])
     num_blocks = int((rows.lengths + BLOCK_SIZE - 1).div(BLOCK_SIZE, rounding_mode="floor").sum())
     query = random_tensor(1, tokens, num_heads, dim, dtype=dtype, padding=5)
-    keys = random_tensor(2, num_blocks * BLOCK_SIZE, kv_heads, dim, dtype=dtype, padding=3)
-    values = random_tensor(3, num_blocks * BLOCK_SIZE, kv_heads, dim, dtype=dtype, padding=3)
+    shape = num_blocks * BLOCK_SIZE, kv_heads, dim
+    keys, values = (random_tensor(n, *shape, dtype=kept or dtype, padding=3) for n in (2, 3))
     scores = FORMS[form]
     if scores.sinks is not None:
         scores = replace(scores, sinks=scores.sinks[:num_heads])
 
-    given = attend(query, keys, values, rows, scores)
-    expected = paged_attention.paged_attention_reference(query, keys, values, rows, scores)
+    given, expected = (
+        function(query, keys, values, rows, scores, kv_scales=kv_scales)
+        for function in (attend, paged_attention.paged_attention_reference)
+    )
 
     owner = torch.arange(len(rows.slots)).repeat_interleave(rows.starts.diff().long())
     is_real = rows.slots[owner] >= 0
     assert_close(given[is_real], expected[is_real], ulps=4 if dtype == torch.float32 else 2)
 
 
-def split_in_four(*given: Any) -> Tensor:
-    return split_decode.split_decode(*given, splits=4)
-
-
+split_in_four: Callable[..., Tensor] = partial(split_decode.split_decode, splits=4)
 CASES = [
     *(("plain", dtype) for dtype in DTYPES),
     ("window", torch.float32),
@@ -89,6 +95,20 @@ def test_prefill_and_decode_rows_attend_together(form: str, dtype: torch.dtype) 
 @pytest.mark.parametrize("heads", ["odd", "single"])
 def test_any_number_of_heads_and_any_width_fills_a_tile(heads: str) -> None:
     assert_attends(paged_attention.paged_attention, MIXED, heads, "plain", torch.bfloat16)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("form", "is_scaled"), [("plain", False), ("softcap", True)])
+def test_keys_and_values_of_eight_bits_attend_as_the_numbers_they_stand_for(
+    form: str, is_scaled: bool, dtype: torch.dtype
+) -> None:
+    """Exactly but for the rounding of the softmax: a tile is widened before it is multiplied."""
+    kept = torch.float8_e4m3fn
+    scales = torch.tensor([[0.5, 0.07], [1.7, 3.0]]) if is_scaled else None
+    assert_widened = partial(assert_attends, kept=kept, kv_scales=scales)
+
+    assert_widened(paged_attention.paged_attention, MIXED, "grouped", form, dtype)
+    assert_widened(split_in_four, DECODE, "grouped", form, dtype)
 
 
 def test_sinks_take_their_share() -> None:
