@@ -153,6 +153,7 @@ def _open_device(
         block_size=config.block_size,
         num_blocks=config.num_blocks,
         kv_memory=config.kv_memory,
+        gpu_memory_fraction=config.gpu_memory_fraction,
         num_host_blocks=config.num_host_blocks,
         swap_memory=config.swap_memory,
         max_model_len=config.max_model_len,

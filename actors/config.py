@@ -27,6 +27,9 @@ class EngineConfig:
     block_size: int = 16  # positions per KV block
     num_blocks: int | None = None
     kv_memory: int | None = None  # bytes of KV; used when num_blocks is None
+    gpu_memory_fraction: float = (
+        0.9  # of a GPU's memory that weights, steps, graphs and KV may take
+    )
     num_host_blocks: int | None = None  # blocks in host memory that preempted sequences move to
     swap_memory: int | None = None  # bytes for them, instead of their number; None: none
     max_model_len: int | None = None  # None: the model's context
@@ -84,5 +87,10 @@ class EngineConfig:
             seconds = getattr(self, name)
             if seconds is not None and not (is_number(seconds) and 0 < seconds < float("inf")):
                 raise ConfigError(f"{name} is {seconds!r}; it must be above 0 seconds, or None")
+        fraction = self.gpu_memory_fraction
+        if not is_number(fraction) or not 0 < fraction <= 1:
+            raise ConfigError(
+                f"gpu_memory_fraction is {fraction!r}; it must be above 0 and at most 1"
+            )
         if not is_number(self.watermark) or not 0 <= self.watermark < 1:
             raise ConfigError(f"watermark is {self.watermark!r}; it must be from 0 to below 1")

@@ -1,0 +1,85 @@
+"""Checks of what a layer does beside attention and products."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+
+from ...models.rope import RopeConfig
+from .. import activation, cache_write, norm
+from .check import Bench, Check, Pair
+
+_PAGE = 4
+_TABLE = torch.tensor([[5, 0, 7], [2, 6, 1]], dtype=torch.int32)
+_PLACES = ((0, 0), (0, 3), (0, 4), (1, 11), (-1, 0), (1, 7))  # slot and position of each token
+
+
+def _silu_mul(bench: Bench, tokens: int, size: int, padding: int) -> Iterator[Pair]:
+    gate_up = bench.random(1, tokens, 2 * size, padding=padding)
+    given = activation.silu_mul(bench.there(gate_up))
+    yield Pair(given, activation.silu_mul_reference(gate_up))
+
+
+def _add_rms_norm(bench: Bench, tokens: int, size: int, padding: int) -> Iterator[Pair]:
+    x = bench.random(1, tokens, size, padding=padding)
+    residual = bench.random(2, tokens, size, padding=2 * padding)
+    weight = bench.random(3, 1, size)[0]
+    sums = bench.there(residual)
+    given = norm.add_rms_norm(bench.there(x), sums, bench.there(weight), 1e-5)
+    yield Pair(given, norm.add_rms_norm_reference(x, residual, weight, 1e-5), ulps=2)
+    yield Pair(sums, residual)
+
+
+def _write_cache(
+    bench: Bench, heads: int, kv_heads: int, dim: int, has_norm: bool
+) -> Iterator[Pair]:
+    slots, positions = torch.tensor(_PLACES, dtype=torch.int32).T.contiguous()
+    qkv = bench.random(1, len(slots), (heads + 2 * kv_heads) * dim, padding=16)
+    rope = RopeConfig.from_fields({}, theta=10_000.0, max_positions=12)
+    cos, sin = rope.tables(dim, 12, bench.dtype)
+    weights = bench.random(2, 2, dim)
+    options: dict[str, Any] = {
+        "positions": positions,
+        "slots": slots,
+        "block_table": _TABLE,
+        "cos": cos,
+        "sin": sin,
+        "norms": (weights[0], weights[1]) if has_norm else None,
+    }
+    same = {"block_size": _PAGE, "eps": 1e-6}
+    memory = torch.zeros(2, 8 * _PAGE, kv_heads, dim, dtype=bench.dtype)
+    given_memory = bench.there(memory)
+    given = cache_write.write_cache(bench.there(qkv), *given_memory, **bench.there(options), **same)
+    expected = cache_write.write_cache_reference(qkv, *memory, **options, **same)
+    is_real = slots >= 0
+    yield Pair(given.cpu()[is_real], expected[is_real], ulps=2)
+    yield Pair(given_memory, memory, ulps=2)
+
+
+CHECKS = (
+    *(
+        Check(
+            f"silu and product, {tokens} of {size}",
+            partial(_silu_mul, tokens=tokens, size=size, padding=padding),
+            (activation.silu_mul_kernel,),
+        )
+        for tokens, size, padding in ((3, 48, 7), (2, 3_072, 0))
+    ),
+    *(
+        Check(
+            f"addition and norm, {tokens} of {size}",
+            partial(_add_rms_norm, tokens=tokens, size=size, padding=padding),
+            (norm.add_rms_norm_kernel,),
+        )
+        for tokens, size, padding in ((3, 48, 7), (5, 1_024, 0), (2, 4_096, 0))
+    ),
+    *(
+        Check(
+            f"norm, rotation and cache write, {heads} + {kv_heads} heads of {dim}",
+            partial(_write_cache, heads=heads, kv_heads=kv_heads, dim=dim, has_norm=has_norm),
+            (cache_write.cache_write_kernel,),
+        )
+        for heads, kv_heads, dim, has_norm in ((9, 3, 12, False), (16, 8, 128, True))
+    ),
+)
