@@ -2,12 +2,10 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
-
-T = TypeVar("T")
 
 _ULP = {torch.float32: 2.0**-20, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}
 
@@ -37,16 +35,16 @@ class Bench:
         whole[:, :width].copy_(scale * torch.randn(shape[0], width, generator=generator))
         return whole.as_strided(shape, (width + padding, *torch.empty(shape[1:]).stride()))
 
-    def there(self, value: T) -> T:
-        """A tensor's copy on the device, at the same strides; values that hold tensors likewise."""
+    def there(self, value: Any) -> Any:
+        """A tensor's copy on the device, at the same strides; of what holds tensors, all of them."""
         if isinstance(value, Tensor):
             flat = torch.empty(0, dtype=value.dtype).set_(value.untyped_storage())
             moved = flat.clone().to(self.device)
-            return moved.as_strided(value.size(), value.stride(), value.storage_offset())  # type: ignore[return-value]
+            return moved.as_strided(value.size(), value.stride(), value.storage_offset())
         if isinstance(value, Mapping):
-            return {name: self.there(part) for name, part in value.items()}  # type: ignore[return-value]
+            return {name: self.there(part) for name, part in value.items()}
         if isinstance(value, (list, tuple)):
-            return type(value)(self.there(part) for part in value)  # type: ignore[return-value, call-arg]
+            return type(value)(self.there(part) for part in value)
         return value
 
 

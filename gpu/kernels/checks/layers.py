@@ -47,7 +47,7 @@ def _write_cache(
         "sin": sin,
         "norms": (weights[0], weights[1]) if has_norm else None,
     }
-    same = {"block_size": _PAGE, "eps": 1e-6}
+    same: dict[str, Any] = {"block_size": _PAGE, "eps": 1e-6}
     memory = torch.zeros(2, 8 * _PAGE, kv_heads, dim, dtype=bench.dtype)
     given_memory = bench.there(memory)
     given = cache_write.write_cache(bench.there(qkv), *given_memory, **bench.there(options), **same)
