@@ -36,7 +36,7 @@ class Bench:
         return whole.as_strided(shape, (width + padding, *torch.empty(shape[1:]).stride()))
 
     def there(self, value: Any) -> Any:
-        """A tensor's copy on the device, at the same strides; of what holds tensors, all of them."""
+        """A tensor's copy on the device, at the same strides; of a container, that of each."""
         if isinstance(value, Tensor):
             flat = torch.empty(0, dtype=value.dtype).set_(value.untyped_storage())
             moved = flat.clone().to(self.device)
