@@ -49,12 +49,12 @@ def _write_cache(
     }
     same: dict[str, Any] = {"block_size": _PAGE, "eps": 1e-6}
     memory = torch.zeros(2, 8 * _PAGE, kv_heads, dim, dtype=bench.dtype)
-    given_memory = bench.there(memory)
-    given = cache_write.write_cache(bench.there(qkv), *given_memory, **bench.there(options), **same)
-    expected = cache_write.write_cache_reference(qkv, *memory, **options, **same)
+    kept, into = bench.there(memory), bench.there(options) | same
+    given = cache_write.write_cache(bench.there(qkv), kept[0], kept[1], **into)
+    expected = cache_write.write_cache_reference(qkv, memory[0], memory[1], **options, **same)
     is_real = slots >= 0
     yield Pair(given.cpu()[is_real], expected[is_real], ulps=2)
-    yield Pair(given_memory, memory, ulps=2)
+    yield Pair(kept, memory, ulps=2)
 
 
 CHECKS = (
