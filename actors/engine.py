@@ -38,6 +38,7 @@ from .wiring import Wiring, core_setup, wire
 
 if TYPE_CHECKING:
     from ..gpu.logits_processors import LogitsProcessors
+    from .telemetry.spans import Spans
 
 
 class Engine(EngineTexts, EngineScoring, EngineHistory, EngineControl):
@@ -68,6 +69,7 @@ class Engine(EngineTexts, EngineScoring, EngineHistory, EngineControl):
         self._offload = offload
         self._clock = clock
         self._recorder: Recorder | None = None
+        self._spans: list[Spans] = []
         self._saving: asyncio.Future[None] | None = None  # what was recorded
         self._loop: asyncio.AbstractEventLoop | None = None
         self._backend: Backend | None = None
@@ -227,6 +229,8 @@ class Engine(EngineTexts, EngineScoring, EngineHistory, EngineControl):
         return self._stream(lambda: intake.submit_chat(messages, given, kept, chat))
 
     def _stream(self, submit: Callable[[], Awaitable[OutputStream]]) -> DeltaStream:
+        for spans in self._spans:
+            submit = spans.under_caller(submit)
         return DeltaStream(submit, self._intake.abandon)
 
     async def abort(self, request_id: str) -> None:

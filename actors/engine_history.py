@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from .story import Story
+    from .telemetry.spans import Spans
 
 
 class EngineHistory(ABC):
@@ -22,6 +23,7 @@ class EngineHistory(ABC):
 
     _offload: Offload
     _recorder: Recorder | None
+    _spans: "list[Spans]"
 
     @property
     @abstractmethod
@@ -73,7 +75,10 @@ class EngineHistory(ABC):
 
     def export_spans(self, provider: "TracerProvider | None" = None) -> None:
         """OpenTelemetry spans of the requests that arrive from now on, to this provider or to the
-        program's own; the extra `otel` is needed. Raises ConfigError without it."""
+        program's own, each under the span that is current where it is asked for; the extra `otel`
+        is needed. Raises ConfigError without it."""
         from .telemetry.spans import Spans
 
-        Spans(lambda: self.facts.model, provider).attach(self._started.journal)
+        spans = Spans(lambda: self.facts.model, provider)
+        spans.attach(self._started.journal)
+        self._spans.append(spans)

@@ -233,6 +233,47 @@ def test_spans_carry_the_usage_by_the_names_of_the_conventions(run: Run) -> None
         assert said["gen_ai.provider.name"] == "stepahead"
 
 
+def test_a_span_is_a_child_of_the_one_that_was_current_where_the_request_was_asked_for() -> None:
+    exported = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exported))
+    tracer = provider.get_tracer("program")
+    params = SamplingParams(max_tokens=3)
+
+    async def scenario() -> None:
+        async with make_engine() as engine:
+            engine.export_spans(provider)
+            with tracer.start_as_current_span("answering"):
+                stream = engine.stream("a", params, request_id="streamed")
+            with tracer.start_as_current_span("asking"):
+                twice = SamplingParams(max_tokens=3, n=2)
+                chat = [{"role": "user", "content": "b"}]
+                await asyncio.gather(
+                    engine.generate("b", twice, request_id="awaited"),
+                    engine.chat(chat, params, request_id="chatted"),
+                )
+            await stream.result()  # begun here, outside of any span
+            await engine.generate("c", params, request_id="alone")
+
+    run_virtual(scenario())
+
+    names = {span.context.span_id: span.name for span in exported.get_finished_spans()}
+    traces = {span.name: span.context.trace_id for span in exported.get_finished_spans()}
+    asked = [
+        (said["gen_ai.response.id"], names.get(span.parent.span_id) if span.parent else None)
+        for span in exported.get_finished_spans()
+        if "gen_ai.response.id" in (said := dict(span.attributes or {}))
+    ]
+    assert sorted(map(str, asked)) == [
+        "('alone', None)",
+        "('awaited', 'asking')",
+        "('awaited', 'asking')",
+        "('chatted', 'asking')",
+        "('streamed', 'answering')",
+    ]
+    assert traces["chat oracle"] == traces["asking"] != traces["answering"]
+
+
 # Without the extras
 
 

@@ -1,13 +1,14 @@
 """OpenTelemetry spans of one engine's requests (extra `otel`).
 
-A span for every finished request, with a child for each of its phases: queue, prefill, decode,
-preempted, recompute. Attributes follow the GenAI conventions, which are experimental: as they were
-in April 2026. No text of a prompt or an answer is among them.
+A span for every finished request, under the one that was current where it was asked for, with a
+child for each of its phases: queue, prefill, decode, preempted, recompute. Attributes follow the
+GenAI conventions, which are experimental: as they were in April 2026. No text of a prompt or an
+answer is among them.
 """
 
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...messages import (
     AdmitSequence,
@@ -23,20 +24,25 @@ from ...messages import (
 from ..journal import Journal, Turn
 from ..story.phases import Phases
 from ..story.story import Phase
+from ..streams import OutputStream
 
 if TYPE_CHECKING:
+    from opentelemetry.context import Context
     from opentelemetry.trace import TracerProvider
 
 CONVENTIONS = "2026-04"
 PROVIDER = "stepahead"
 
+Submit: TypeAlias = Callable[[], Awaitable[OutputStream]]
+
 
 class _Journey:
     """A live request on its way through the phases."""
 
-    def __init__(self, request: Generate, arrived_ns: int) -> None:
+    def __init__(self, request: Generate, arrived_ns: int, parent: "Context | None") -> None:
         self.request = request
         self.arrived_ns = arrived_ns
+        self.parent = parent
         self.phases = Phases(arrived_ns)
         self.has_token = False
 
@@ -46,16 +52,28 @@ class Spans:
 
     def __init__(self, model: Callable[[], str], provider: "TracerProvider | None") -> None:
         try:
-            from opentelemetry import trace
+            from opentelemetry import context, trace
         except ImportError as error:
             raise ConfigError("spans need opentelemetry-api; install stepahead[otel]") from error
-        self._trace = trace
+        self._context, self._trace = context, trace
         self._tracer = trace.get_tracer("stepahead", tracer_provider=provider)
         self._model = model
+        self._parents: dict[int, Context] = {}  # of requests that were not heard of yet
         self._live: dict[int, _Journey] = {}
         self._expecting: dict[int, _Journey] = {}  # those whose next token ends a phase
         self._asked: AdmitSequence | None = None
         self._unix_ns = 0  # what the engine's clock is behind the calendar
+
+    def under_caller(self, submit: Submit) -> Submit:
+        """Submits a request, as a child of the span that is current now."""
+        parent = self._context.get_current()
+
+        async def submitted() -> OutputStream:
+            stream = await submit()  # its messages are posted; nobody has taken them yet
+            self._parents.update(dict.fromkeys(stream.serials, parent))
+            return stream
+
+        return submitted
 
     def attach(self, journal: Journal) -> None:
         self._unix_ns = time.time_ns() - journal.clock()
@@ -65,7 +83,8 @@ class Spans:
         for envelope in turn.envelopes:
             match envelope.message:
                 case Generate() as request if actor == "detokenizer":
-                    self._live[request.serial] = _Journey(request, envelope.t_ns)
+                    parent = self._parents.pop(request.serial, None)
+                    self._live[request.serial] = _Journey(request, envelope.t_ns, parent)
                 case AdmitSequence() as ask:
                     self._asked = ask
                 case SequenceAdmitted(outcome=Grant.FULL):
@@ -105,6 +124,7 @@ class Spans:
         operation = "text_completion" if request.chat is None else "chat"
         span = self._tracer.start_span(
             f"{operation} {self._model()}",
+            journey.parent,
             kind=self._trace.SpanKind.INTERNAL,
             start_time=journey.arrived_ns + self._unix_ns,
             attributes=self._attributes(request, done, operation),
@@ -129,6 +149,9 @@ class Spans:
             "gen_ai.request.temperature": float(params.temperature),
             "gen_ai.request.top_p": float(params.top_p),
             "gen_ai.request.top_k": params.top_k,
+            "gen_ai.request.frequency_penalty": float(params.frequency_penalty),
+            "gen_ai.request.presence_penalty": float(params.presence_penalty),
+            "gen_ai.request.choice.count": params.n,
             "gen_ai.request.seed": request.seed,
             "gen_ai.response.id": done.request_id,
             "gen_ai.response.model": self._model(),
@@ -137,6 +160,7 @@ class Spans:
             "gen_ai.usage.output_tokens": usage.completion_tokens,
             "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
             "stepahead.serial": done.serial,
+            "stepahead.index": request.index,
             "stepahead.preemptions": done.timings.preemptions,
         }
         if done.finish_reason == FinishReason.ERROR:
