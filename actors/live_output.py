@@ -92,6 +92,7 @@ class LiveOutput:
         return Finished(
             self.request.serial,
             self.request.request_id,
+            self.request.index,
             delta.finish_reason,
             delta.stop_reason,
             delta.usage,

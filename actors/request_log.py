@@ -1,4 +1,5 @@
-"""The log: one canonical line per finished request, and what led to it as debug events.
+"""The log: one canonical line per finished answer, and what led to it as debug events. Where a
+request wants several answers, each has its line, and its index tells which it is.
 
 The library configures nothing: it writes through structlog where the program that embeds it has
 configured structlog, and is silent otherwise. No prompt or answer is ever logged.
@@ -46,7 +47,7 @@ class RequestLog:
         return is_enabled_for is None or bool(is_enabled_for(logging.DEBUG))
 
     def finished(self, done: Finished) -> None:
-        """The canonical line of a request."""
+        """The canonical line of an answer."""
         self._try(self._write_finished, done)
 
     def _try(self, write: Callable[..., None], *arguments: object) -> None:
@@ -67,6 +68,7 @@ class RequestLog:
             "request.finished",
             request_id=done.request_id,
             serial=done.serial,
+            index=done.index,
             finish_reason=str(done.finish_reason),
             stop_reason=done.stop_reason,
             n_prompt=usage.prompt_tokens,
@@ -91,7 +93,9 @@ class RequestLog:
         common = {"actor": actor, "turn": turn, "seq": envelope.seq, "t_ns": envelope.t_ns}
         match envelope.message:
             case Generate() as request if actor == "scheduler":
-                log = self._log.bind(request_id=request.request_id, serial=request.serial)
+                log = self._log.bind(
+                    request_id=request.request_id, serial=request.serial, index=request.index
+                )
                 self._of[request.serial] = log
                 log.debug(
                     "request.received",

@@ -58,10 +58,14 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A request is over: Detokenizer → log. One per answer, whatever ended it."""
+    """An answer is over: Detokenizer → log. One for each that a request wants, whatever ended it.
+
+    Each tells of the prompt, which is one: who sums up takes it from the first.
+    """
 
     serial: int
     request_id: str
+    index: int  # which of the request's answers it is
     finish_reason: FinishReason
     stop_reason: int | str | None
     usage: Usage

@@ -210,6 +210,7 @@ SAMPLES: list[Message] = [
     Finished(
         1,
         "r1",
+        3,
         FinishReason.STOP,
         2,
         Usage(1, 2, 0, PrefixAccount(PrefixEnd.WHOLE)),

@@ -18,6 +18,7 @@ FIELDS = {
     "model",
     "request_id",
     "serial",
+    "index",
     "finish_reason",
     "stop_reason",
     "n_prompt",

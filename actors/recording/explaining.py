@@ -25,10 +25,11 @@ def explain_request(
     """
     chronicle = chronicle_of(recording)
     serial = chronicle.of(request, index)
-    if serial is None and request.isdecimal() and int(request) in chronicle.requests:
+    if serial is None and not index and request.isdecimal() and int(request) in chronicle.requests:
         serial = int(request)
     if serial is None:
+        what = f"answer {index} of a request {request!r}" if index else f"a request {request!r}"
         ids = [chronicle.name(known) for known in list(chronicle.requests)[-3:]]
         known = f"the last it knows are {', '.join(ids)}" if ids else "it knows of none"
-        raise RequestRejected(f"the log says nothing of a request {request!r}; {known}")
+        raise RequestRejected(f"the log says nothing of {what}; {known}")
     return explain(chronicle, serial, recording.header.setup.limits, stall_s=stall_s)

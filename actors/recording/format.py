@@ -20,7 +20,7 @@ from .privacy import Tokens
 from .state_codec import pack_state, unpack_state
 
 MAGIC = b"stepahead recording\n"
-VERSION = 3
+VERSION = 4
 OPENING = "opening"
 
 

@@ -36,6 +36,7 @@ from ...messages import (
 from ..journal import Heard, Turn
 from ..kvpool import PoolAnswer, PoolQuestion
 from ..opening import Opening
+from .story import answer_name
 
 NOBODY = -1
 _QUESTIONS, _ANSWERS = get_args(PoolQuestion), get_args(PoolAnswer)
@@ -144,9 +145,12 @@ class Chronicle:
         return max(serials, default=None)
 
     def name(self, serial: int) -> str:
-        """What its caller calls a request."""
+        """What its caller calls a request, and which answer it is where there are several."""
         request = self.requests.get(serial)
-        return f"request {serial}" if request is None else request.generate.request_id
+        if request is None:
+            return f"request {serial}"
+        generate = request.generate
+        return answer_name(generate.request_id, generate.index, generate.params.n)
 
     @property
     def reports(self) -> Iterable[tuple[int, TokensReady]]:

@@ -54,7 +54,7 @@ class _Explanation:
         self._stall_ns = usual if stall_s is None else int(stall_s * 1e9)
 
     def story(self) -> Story:
-        life = self._life
+        life, generate = self._life, self._life.request.generate
         chunks, tokens = self._chunks()
         turning = [*self._arrival(), *self._preemptions(), *self._admissions(), *self._first()]
         turning = sorted(turning, key=_time)
@@ -62,7 +62,9 @@ class _Explanation:
         events = [*self._with_waits(turning, phases), *chunks, *self._stalls(phases), *self._over()]
         gaps = sorted(self._gaps)
         return Story(
-            request_id=life.request.generate.request_id,
+            request_id=generate.request_id,
+            index=generate.index,
+            answers=generate.params.n,
             serial=life.serial,
             is_over=life.is_over,
             phases=phases,

@@ -163,6 +163,8 @@ class Story:
     """What happened to one request, up to now if it still runs."""
 
     request_id: str
+    index: int  # which of its answers it is about
+    answers: int  # that it wants
     serial: int
     is_over: bool
     phases: tuple[PhaseSpan, ...]  # without a gap, from the arrival to the end or to now
@@ -170,6 +172,10 @@ class Story:
     tokens: TokenAccount
     gap_p50_ns: int | None
     gap_max_ns: int | None
+
+    @property
+    def name(self) -> str:
+        return answer_name(self.request_id, self.index, self.answers)
 
     @property
     def begin_ns(self) -> int:
@@ -189,6 +195,11 @@ class Story:
         said["events"] = [dict(_named(event)) for event in self.events]
         said["seconds"] = {str(phase): self.seconds_in(phase) for phase in Phase}
         return said
+
+
+def answer_name(request_id: str, index: int, answers: int) -> str:
+    """What a request's caller calls it, and which answer is meant where it wants several."""
+    return f"{request_id}[{index}]" if answers > 1 else request_id
 
 
 def _named(event: Event) -> Iterator[tuple[str, Any]]:

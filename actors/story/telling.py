@@ -56,7 +56,7 @@ def _title(story: Story) -> str:
     tokens = story.tokens
     state = "" if story.is_over else ", still live"
     return (
-        f"{story.request_id} (serial {story.serial}): {tokens.prompt} prompt tokens, "
+        f"{story.name} (serial {story.serial}): {tokens.prompt} prompt tokens, "
         f"{tokens.cached} of them cached, {tokens.completion} generated, "
         f"{_ms(story.end_ns - story.begin_ns)}{state}"
     )

@@ -72,14 +72,14 @@ def timeline(log: Iterable[Heard], chronicle: Chronicle) -> Timeline:
     turns = list(log)
     begin_ns = min((turn.t_ns for _, turn in turns), default=0)
     drawn = Timeline(begin_ns, max(chronicle.end_ns, begin_ns))
-    _draw_turns(drawn, turns)
+    _draw_turns(drawn, turns, chronicle)
     _draw_steps(drawn, chronicle)
     _draw_waiting(drawn, chronicle)
     _count(drawn, chronicle)
     return drawn
 
 
-def _draw_turns(drawn: Timeline, turns: list[Heard]) -> None:
+def _draw_turns(drawn: Timeline, turns: list[Heard], chronicle: Chronicle) -> None:
     """A log knows when a turn begins; that of the Scheduler goes on to the last thing it says."""
     place: int | None = None  # of the Scheduler's open turn
     for actor, turn in turns:
@@ -96,15 +96,15 @@ def _draw_turns(drawn: Timeline, turns: list[Heard]) -> None:
         name = type(first).__name__ + (f" and {others} more" if others else "")
         drawn.spans.append(Span(actor, name, turn.t_ns, turn.t_ns, {"turn": turn.number}))
         if actor == "detokenizer":
-            _draw_arrivals(drawn, turn)
+            _draw_arrivals(drawn, turn, chronicle)
 
 
-def _draw_arrivals(drawn: Timeline, turn: Turn[Message]) -> None:
+def _draw_arrivals(drawn: Timeline, turn: Turn[Message], chronicle: Chronicle) -> None:
     for envelope in turn.envelopes:
         if isinstance(envelope.message, Generate):
             request, t_ns = envelope.message, envelope.t_ns
             about: About = {"serial": request.serial, "prompt_tokens": len(request.prompt)}
-            drawn.spans.append(Span("intake", request.request_id, t_ns, t_ns, about))
+            drawn.spans.append(Span("intake", chronicle.name(request.serial), t_ns, t_ns, about))
 
 
 def _draw_steps(drawn: Timeline, chronicle: Chronicle) -> None:

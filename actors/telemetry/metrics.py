@@ -1,7 +1,7 @@
 """Prometheus metrics of one engine, in a registry of their own (extra `metrics`).
 
 Everything about requests is counted once, when they are finished, so that the sums are those of
-their usage. What stands at this moment is read when somebody scrapes, in whatever thread.
+their usage: of several answers to one prompt each counts, and the prompt with the first. What stands at this moment is read when somebody scrapes, in whatever thread.
 """
 
 from collections.abc import Callable
@@ -72,7 +72,7 @@ _HISTOGRAMS: dict[str, tuple[str, tuple[float, ...], Callable[[Finished], float 
     "engine_request_prompt_tokens": (
         "Tokens of a prompt.",
         _TOKENS,
-        lambda done: done.usage.prompt_tokens,
+        lambda done: done.usage.prompt_tokens if done.index == 0 else None,
     ),
     "engine_request_generation_tokens": (
         "Tokens of an answer.",
@@ -157,8 +157,9 @@ class Metrics:
 
     def _count(self, done: Finished) -> None:
         self._again.end(done.serial)
-        self._prompt.inc(done.usage.prompt_tokens)
-        self._cached.inc(done.usage.cached_tokens)
+        if done.index == 0:
+            self._prompt.inc(done.usage.prompt_tokens)
+            self._cached.inc(done.usage.cached_tokens)
         self._generated.inc(done.usage.completion_tokens)
         self._finished.labels(finish_reason=str(done.finish_reason), **self._labels).inc()
         for histogram, value_of in self._histograms:

@@ -156,13 +156,14 @@ class Spans:
             "gen_ai.response.id": done.request_id,
             "gen_ai.response.model": self._model(),
             "gen_ai.response.finish_reasons": [str(done.finish_reason)],
-            "gen_ai.usage.input_tokens": usage.prompt_tokens,
             "gen_ai.usage.output_tokens": usage.completion_tokens,
-            "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
             "stepahead.serial": done.serial,
-            "stepahead.index": request.index,
+            "stepahead.index": done.index,
             "stepahead.preemptions": done.timings.preemptions,
         }
+        if done.index == 0:  # whoever adds up spans is to count a prompt once
+            said["gen_ai.usage.input_tokens"] = usage.prompt_tokens
+            said["gen_ai.usage.cache_read.input_tokens"] = usage.cached_tokens
         if done.finish_reason == FinishReason.ERROR:
             said["error.type"] = "request_failed"
         return said
