@@ -25,9 +25,7 @@ from .recordings import open_recording
     help="Which of its answers, where it wants several.  [default: 0, the first]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def explain(
-    recording: Path, request: str, stall: float | None, index: int, as_json: bool
-) -> None:
+def explain(recording: Path, request: str, stall: float | None, index: int, as_json: bool) -> None:
     """Tell the story of REQUEST, an id or a serial, from RECORDING, which --record wrote.
 
     What it waited for, how much of its prompt was found in the cache, each step that computed its

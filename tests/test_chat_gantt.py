@@ -68,7 +68,7 @@ def told(*events: Event) -> Story:
         PhaseSpan(Phase.DECODE, 400 * MS, 600 * MS),
     )
     tokens = TokenAccount(512, 0, 512, 0, 10, 0, 0, 0)
-    return Story("r", 1, True, phases, events, tokens, None, None)
+    return Story("r", 0, 1, 1, True, phases, events, tokens, None, None)
 
 
 def test_phases_and_chunks_are_drawn_from_the_beginning_of_the_story() -> None:

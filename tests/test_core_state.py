@@ -2,62 +2,21 @@
 exactly like the first."""
 
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from stepahead.actors.cores import Cores
 from stepahead.actors.journal import Envelope
-from stepahead.actors.kvpool import PoolAnswer, PoolQuestion
-from stepahead.actors.opening import Opening
-from stepahead.actors.recording import Recording, read_recording, replay
-from stepahead.actors.recording.reading import recording_of
+from stepahead.actors.recording import read_recording, replay
 from stepahead.actors.recording.snapshot import Snapshot
 from stepahead.actors.recording.state import state_of
 from stepahead.actors.recording.state_codec import pack_state
-from stepahead.actors.recording.writing import pieces
 from stepahead.messages import Message
 
+from .openings import from_there_on, openings
 from .simulation.draw import draw_script
 from .simulation.life import live
-
-QUESTIONS, ANSWERS = get_args(PoolQuestion), get_args(PoolAnswer)
-
-
-def openings(recording: Recording) -> list[tuple[int, int]]:
-    """Turns of the Scheduler that ask the pool at once: (place, number of the question)."""
-    cores = [
-        (place, heard)
-        for place, heard in enumerate(recording.turns)
-        if heard.actor in ("scheduler", "kvpool")
-    ]
-    found = []
-    for (place, heard), (_, following) in pairwise(cores):
-        first, asked = heard.turn.envelopes[0].message, following.turn.envelopes[0]
-        is_own = heard.actor == "scheduler" and not isinstance(first, ANSWERS)
-        if is_own and isinstance(asked.message, QUESTIONS):
-            found.append((place, asked.seq))
-    return found
-
-
-def from_there_on(recording: Recording, place: int, question: int) -> Recording:
-    """The rest of a recording from that turn on, as it is read from a file."""
-    turn = recording.turns[place].turn
-    captured: list[tuple[Opening, object]] = []
-
-    def watch(actor: str, envelope: Envelope[Message], cores: Cores) -> bool:
-        if envelope is not turn.envelopes[0]:
-            return True
-        opening = Opening(turn.t_ns, question - 1, *cores.batcher.owners)
-        captured.append((opening, state_of(Snapshot(cores))))
-        return False
-
-    replay(recording, watch=watch)
-    ((opening, state),) = captured
-    rest = replace(recording, turns=recording.turns[place:], opening=opening, state=state)
-    return recording_of(b"".join(pieces(rest)))
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -72,8 +31,8 @@ def test_what_follows_any_turn_of_a_rough_life_replays_from_its_state_alone(
     assert places
 
     for share in (0.2, 0.5, 0.9):
-        place, question = places[int(len(places) * share)]
-        rest = from_there_on(recording, place, question)
+        place, first = places[int(len(places) * share)]
+        rest = from_there_on(recording, place, first)
 
         assert rest.state is not None
         assert replay(rest).difference is None

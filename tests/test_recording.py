@@ -230,7 +230,7 @@ def _assert_begins_like(read: Recording, whole: Recording) -> None:
         (b"a story", "not a recording"),
         (MAGIC, "damaged where it begins"),
         (MAGIC + sealed(pack([VERSION + 1, []])), f"of version {VERSION + 1}"),
-        (MAGIC + sealed(pack([VERSION, []])), "Header has 6 fields"),
+        (MAGIC + sealed(pack([VERSION, []])), "Header has 7 fields"),
         (MAGIC + sealed(pack("header")), "no header"),
         (MAGIC + sealed(b"\xc1"), "not msgpack"),
     ],

@@ -230,6 +230,13 @@ class Batcher:
             self._blocks.release(sequence.slot)
         self._roster.remove(sequence)
 
+    def reopen_grammars(self) -> None:
+        """Its state comes from another process, and without grammars. Raises ValueError where
+        one does not go on as it did."""
+        for sequence in self._roster:
+            tokens = self._ledger.confirmed_tokens(sequence)
+            self._structured.reopen(sequence, tokens[len(sequence.request.prompt) :])
+
     # Facts
 
     @property

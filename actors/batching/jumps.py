@@ -10,8 +10,9 @@ told the rest with the next plan that runs the slot.
 
 import numpy as np
 
-from ...messages import NO_LONGS, ToldTokens, frozen_ints, frozen_longs, seal
+from ...messages import NO_LONGS, Generate, ToldTokens, frozen_ints, frozen_longs, seal
 from .draft import StepDraft
+from .grammar import Grammar
 from .ledger import Ledger
 from .report import Report
 from .sequence import Sequence
@@ -30,14 +31,8 @@ class Jumps:
         ledger, slot, grammar = self._ledger, sequence.slot, sequence.grammar
         assert slot is not None
         assert grammar is not None
-        room = int(ledger.end[slot] - ledger.confirmed[slot]) - 1
-        taken: list[int] = []
-        for token_id in grammar.forced() if room > 0 else ():
-            if len(taken) == room or token_id in sequence.request.stop_token_ids:
-                break
-            is_allowed = grammar.accept(token_id)
-            assert is_allowed, "a grammar refuses what it forces"
-            taken.append(token_id)
+        left = int(ledger.end[slot] - ledger.confirmed[slot])
+        taken = take_forced(grammar, sequence.request, left)
         if taken:
             ledger.jump(slot, frozen_ints(taken))
             serial = frozen_longs((sequence.request.serial,))
@@ -56,3 +51,17 @@ class Jumps:
         ]
         counts = frozen_ints([len(part) for part in parts])
         draft.told = ToldTokens(frozen_longs(slots), starts, counts, seal(np.concatenate(parts)))
+
+
+def take_forced(grammar: Grammar, request: Generate, left: int) -> list[int]:
+    """Advance a grammar by what it forces, up to a stop id, where so many tokens are left: the last
+    of them is not taken."""
+    room = left - 1
+    taken: list[int] = []
+    for token_id in grammar.forced() if room > 0 else ():
+        if len(taken) == room or token_id in request.stop_token_ids:
+            break
+        is_allowed = grammar.accept(token_id)
+        assert is_allowed, "a grammar refuses what it forces"
+        taken.append(token_id)
+    return taken

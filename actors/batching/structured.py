@@ -17,12 +17,14 @@ from ...messages import (
     SampleRows,
     frozen_ints,
     frozen_longs,
+    same,
 )
 from .draft import StepDraft
 from .grammar import Grammars
 from .jumps import Jumps
 from .ledger import Ledger
 from .report import Report
+from .retracing import retrace
 from .sequence import Sequence
 from .steps import StepsInFlight
 
@@ -63,6 +65,18 @@ class StructuredRows:
         if not sequence.grammar.is_over:
             self._jumps.take(sequence)
         return None if sequence.grammar.is_over else self._note_mask(sequence)
+
+    def reopen(self, sequence: Sequence, said: Ints) -> None:
+        """It comes from elsewhere without its grammar: open it again, if it was open, and lead it
+        along what was said. Raises ValueError where it does not allow what it allowed."""
+        sequence.grammar = None
+        if not len(sequence.mask):  # it still waits for it, or has none
+            return
+        if self._grammars is None:
+            raise ValueError("a request has a structured output, and there are no grammars")
+        sequence.grammar = self._grammars.open(sequence.request)
+        if not same(retrace(sequence.grammar, sequence.request, said.tolist()), sequence.mask):
+            raise ValueError("a structured output goes on in another way; is the model another?")
 
     @staticmethod
     def _note_mask(sequence: Sequence) -> str | None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from ...messages import DecodeError
 from ...messages.codec import pack, value_of
+from ..config import GrammarBackend
 from ..cores import CoreSetup
 from ..journal import ActorFailed
 from ..opening import Opening
@@ -33,6 +34,7 @@ class Header:
     device: str
     vocab_size: int = 0
     eos_token_ids: tuple[int, ...] = ()
+    grammar_backend: GrammarBackend = "llguidance"
     tokens: Tokens = Tokens.KEPT
 
     def packed(self) -> bytes:

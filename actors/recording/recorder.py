@@ -11,7 +11,7 @@ from typing import get_args
 
 from ...gpu.device import DeviceFacts
 from ...messages import ConfigError, Message
-from ..config import EngineConfig
+from ..config import EngineConfig, GrammarBackend
 from ..cores import Cores, CoreSetup
 from ..journal import Journal, Turn
 from ..kvpool import PoolAnswer
@@ -20,7 +20,7 @@ from .format import End, Header
 from .privacy import Tokens
 from .reading import Recording
 from .ring import LEAST_MESSAGES, Kept, Ring
-from .snapshot import NotCapturable, Snapshot
+from .snapshot import Snapshot
 from .state import state_of
 from .writing import write_recording
 
@@ -105,11 +105,8 @@ class Recorder:
         self._room = LEAST_MESSAGES
         if not self._ring.is_full():
             return
-        try:
-            snapshot = Snapshot(cores)
-        except NotCapturable:  # the segment explains and draws, and cannot be replayed
-            snapshot = None
-        self._extend = self._ring.open(cores.opening(turn.t_ns), snapshot).parts.extend
+        segment = self._ring.open(cores.opening(turn.t_ns), Snapshot(cores))
+        self._extend = segment.parts.extend
 
     @property
     def num_rotations(self) -> int:
@@ -162,7 +159,9 @@ def check_writable(record: str | Path | None) -> None:
         raise ConfigError(f"cannot record to {path}: {error.strerror or error}") from error
 
 
-def header_of(setup: CoreSetup, facts: DeviceFacts) -> Header:
+def header_of(
+    setup: CoreSetup, facts: DeviceFacts, grammar_backend: GrammarBackend = "llguidance"
+) -> Header:
     """What a recording of cores that are built so begins with."""
     return Header(
         setup=setup,
@@ -170,6 +169,7 @@ def header_of(setup: CoreSetup, facts: DeviceFacts) -> Header:
         device=facts.device,
         vocab_size=facts.vocab_size,
         eos_token_ids=tuple(sorted(facts.eos_token_ids)),
+        grammar_backend=grammar_backend,
     )
 
 
@@ -178,7 +178,7 @@ def open_recorder(
 ) -> Recorder:
     """A recorder of what is about to be built. Raises ConfigError where the file that it is to
     record into cannot be written."""
-    header = header_of(setup, facts)
+    header = header_of(setup, facts, config.grammar_backend)
     file = None if config.record is None else RecordingFile(Path(config.record), header)
     failure_path = None if config.record_failure is None else Path(config.record_failure)
     return Recorder(header, journal, file=file, failure_path=failure_path)

@@ -10,11 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from ...messages import DecodeError
+from ...messages import DecodeError, RequestRejected
 from ..batching.ledger import Ledger
 from ..cores import Cores
 from .snapshot import MESSAGES, OWN
 from .state import CONTAINERS, FLAT, TIMES
+
+_WRONG = (  # the last one: a grammar that cannot be
+    TypeError,
+    ValueError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    ImportError,
+    RequestRejected,
+)
 
 
 def restore(cores: Cores, state: Any) -> None:
@@ -26,7 +36,8 @@ def restore(cores: Cores, state: Any) -> None:
         filled.into(cores.pool, pool)
         cores.scheduler.failures_in_a_row = failures
         cores.pool.rehash()
-    except (TypeError, ValueError, KeyError, IndexError, AttributeError, ImportError) as error:
+        cores.batcher.reopen_grammars()
+    except _WRONG as error:
         raise DecodeError(f"the state of the cores cannot be restored: {error}") from error
 
 

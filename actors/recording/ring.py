@@ -33,7 +33,7 @@ class Segment:
 
     def __init__(self, opening: Opening | None, snapshot: Snapshot | None = None) -> None:
         self.opening = opening
-        self.snapshot = snapshot  # of the cores, where one could be taken
+        self.snapshot = snapshot  # of the cores, where it has an opening
         self.parts: list[Any] = []
         self.bytes = 0  # that its messages keep alive, about, as far as they were measured
         self._num_measured = 0  # parts
@@ -106,7 +106,7 @@ class Ring:
         segments = tuple(self.segments)
         return Kept(segments, len(segments[-1].parts), tuple(self._begun.values()))
 
-    def open(self, opening: Opening, snapshot: Snapshot | None) -> Segment:
+    def open(self, opening: Opening, snapshot: Snapshot) -> Segment:
         """Begin the next segment, and drop what has no place any more."""
         self.segments.append(Segment(opening, snapshot))
         self.num_opened += 1

@@ -6,7 +6,7 @@ somebody writes them: see state.py.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
 from enum import Enum
 from itertools import chain, islice
@@ -23,10 +23,10 @@ from ...kvpool.prefix import PrefixIndex
 from ...kvpool.runs import Run
 from ...kvpool.tables import BlockTables
 from ...kvpool.use_order import Row, UseOrder
-from ..batching import sequence
 from ..batching.ledger import Ledger
 from ..batching.order import RunningOrder
 from ..batching.roster import Roster
+from ..batching.sequence import Sequence
 from ..batching.timers import Deadlines
 from ..cores import Cores
 
@@ -40,16 +40,16 @@ NOT_STATE = {
     Ledger: ("tokens", "_flat_tokens", "blocks"),  # most of them are those of nobody: see `rows`
     Continuations: ("_befores", "_tokens"),  # the pool's `rehash` has them from the index
     Run: ("blocks",),  # the index has them by block: see state.py
+    Sequence: ("grammar",),  # it is led along the tokens again
 }
-_BUT_ITS_GRAMMAR = [name for name in sequence.Sequence.__slots__ if name != "grammar"]
 # Looking at a part takes longer than copying it. So of what there is very much of, it is said here
 # what needs no look; a wrong name fails where the snapshot is written.
-_UNCHANGING: Mapping[type, Sequence[str]] = {  # fields that are replaced, or met elsewhere
+_UNCHANGING: Mapping[type, Collection[str]] = {  # fields that are replaced, or met elsewhere
     BlockPool: ("_tables", "_refs", "_due"),
     Run: ("before", "first", "tokens", "is_whole", "_width"),
-    sequence.Sequence: _BUT_ITS_GRAMMAR,
+    Sequence: Sequence.__slots__,
 }
-_FLAT: Mapping[type, Sequence[str]] = {  # containers of what changes not, or is met elsewhere
+_FLAT: Mapping[type, Collection[str]] = {  # containers of what changes not, or is met elsewhere
     Ledger: ("sequences", "_free"),
     RunningOrder: ("_orders",),
     Deadlines: ("_heap",),
@@ -60,20 +60,16 @@ _FLAT: Mapping[type, Sequence[str]] = {  # containers of what changes not, or is
     UseOrder: ("_row_of",),
     PrefixIndex: ("_place", "_runs"),
 }
-_ROWS_OF_FLAT: Mapping[type, Sequence[str]] = {BlockTables: ("tables",)}
+_ROWS_OF_FLAT: Mapping[type, Collection[str]] = {BlockTables: ("tables",)}
 _OF_ONE_KIND: Mapping[type, Mapping[str, type]] = {  # containers of one kind of object, or None
-    Roster: {"_live": sequence.Sequence},
+    Roster: {"_live": Sequence},
     PrefixIndex: {"_run": Run},
     UseOrder: {"_rows": Row},
 }
-_REPLACED: Mapping[type, Sequence[str]] = {  # containers that never change themselves
+_REPLACED: Mapping[type, Collection[str]] = {  # containers that never change themselves
     Forgotten: ("_older",),
     Row: ("blocks",),
 }
-
-
-class NotCapturable(Exception):
-    """Something live cannot be written down, such as a grammar in the middle of an answer."""
 
 
 class Rows:
@@ -93,7 +89,6 @@ class Snapshot:
     """The cores as they were."""
 
     def __init__(self, cores: Cores) -> None:
-        """Raises NotCapturable."""
         self.root = (cores.batcher, cores.pool, cores.scheduler.failures_in_a_row)
         self.rows: tuple[list[int], list[Any]] = ([], [])  # slots, and the tokens said in each
         self.alike: list[tuple[list[Any], tuple[Any, ...]]] = []  # objects, their fields by column
@@ -142,7 +137,7 @@ class _Looks(dict[type, _Look | None]):
             return _look_at_container
         if is_own(kind):
             return _look_at(kind)
-        return _refuse if hasattr(kind, "is_over") else None  # a grammar; or a function, an actor
+        return None  # a function, an actor
 
 
 def is_own(kind: type) -> bool:
@@ -248,10 +243,6 @@ def _look_at_tuple(_: Snapshot, value: Any, todo: list[Any]) -> None:
 def _look_at_container(snapshot: Snapshot, value: Any, todo: list[Any]) -> None:
     snapshot.keep(value, value.copy())
     todo += [part for part in value if _LOOKS[type(part)]]
-
-
-def _refuse(_snapshot: Snapshot, _value: Any, _todo: list[Any]) -> None:
-    raise NotCapturable("a request with a grammar is live")
 
 
 _LOOKS = _Looks()

@@ -5,6 +5,9 @@ In the pool every text of bytes is tokens, but for what stands before a first bl
 
 from typing import Any
 
+import numpy as np
+
+from ...messages import seal
 from .privacy import Replacing
 from .state import CONTAINERS, FLAT, TIMES
 
@@ -29,6 +32,8 @@ class _Masking:
                 return ["message", self._veil(message)]
             case ["array", place, data, is_writable] if field in _IDS:
                 return ["array", place, self._veil.ids(data), is_writable]
+            case ["array", place, data, is_writable] if field == "mask":  # it may allow one alone
+                return ["array", place, seal(np.zeros_like(data)), is_writable]
             case ["rows", slots, rows]:
                 return ["rows", slots, [self._veil.ids(row) for row in rows]]
             case ["tuple", [before, bytes() as piece]] if is_pool:

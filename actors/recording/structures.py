@@ -1,8 +1,12 @@
 """Structured requests of a recording: replaying them takes the masks that a tokenizer gives."""
 
-from ...messages import ConfigError, DecodeError, Generate
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+from ...messages import ConfigError, DecodeError, Generate, Message
 from ..batching import Grammars
-from ..grammars import StructuredGrammars
+from ..grammars import BACKENDS, StructuredGrammars
 from ..offload import offload_to_thread
 from ..text.tokenizer import Tokenizer
 from .privacy import Tokens
@@ -10,12 +14,23 @@ from .reading import Recording
 
 
 def has_structures(recording: Recording) -> bool:
-    """Whether any request has one."""
+    """Whether any request has one, or one that was live as it begins."""
+    told = (envelope.message for heard in recording.turns for envelope in heard.turn.envelopes)
     return any(
-        isinstance(envelope.message, Generate) and envelope.message.grammar is not None
-        for heard in (*recording.begun, *recording.turns)
-        for envelope in heard.turn.envelopes
+        isinstance(message, Generate) and message.grammar is not None
+        for message in chain(told, _messages_in(recording.state))
     )
+
+
+def _messages_in(state: Any) -> Iterator[Message]:
+    match state:
+        case ["message", message]:
+            yield message
+        case list():
+            for part in state:
+                yield from _messages_in(part)
+        case dict():
+            yield from _messages_in(list(state.values()))
 
 
 def grammars_for(recording: Recording, model: str | None) -> Grammars | None:
@@ -36,6 +51,7 @@ def grammars_for(recording: Recording, model: str | None) -> Grammars | None:
         vocab_size=header.vocab_size,
         eos_token_ids={*header.eos_token_ids, *tokenizer.eos_token_ids},
         offload=offload_to_thread,
+        make_backend=BACKENDS[header.grammar_backend],
     )
 
 

@@ -1,7 +1,8 @@
 """Prometheus metrics of one engine, in a registry of their own (extra `metrics`).
 
 Everything about requests is counted once, when they are finished, so that the sums are those of
-their usage: of several answers to one prompt each counts, and the prompt with the first. What stands at this moment is read when somebody scrapes, in whatever thread.
+their usage: of several answers to one prompt each counts, and the prompt with the first. What
+stands at this moment is read when somebody scrapes, in whatever thread.
 """
 
 from collections.abc import Callable
