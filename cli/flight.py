@@ -29,24 +29,36 @@ def with_failure_path(config: "EngineConfig") -> "EngineConfig":
     return replace(config, record_failure=_path("failure"))
 
 
-@contextmanager
-def flight_recorder(engine: Callable[[], "Engine"]) -> Iterator[None]:
-    """For the length of the block SIGUSR1 writes what the recorder of the engine keeps that is in
-    use by then."""
-    numbers = count(1)
+class DumpOnSignal:
+    """SIGUSR1 writes what the recorder of the engine keeps that is in use by then.
 
-    def dump() -> None:  # in a thread, since a full ring takes seconds; the process waits for it
-        path = _path(str(next(numbers)))
-        Thread(target=_write, args=(engine().recorder.flight, path)).start()
+    It is there before an engine is, since the signal would end a process that is not prepared.
+    """
 
-    loop, number = asyncio.get_running_loop(), getattr(signal, "SIGUSR1", None)
-    if number is not None:
-        loop.add_signal_handler(number, dump)
-    try:
-        yield
-    finally:
+    def __init__(self) -> None:
+        self.engine: Callable[[], Engine | None] = lambda: None  # None: its model is being loaded
+        self._numbers = count(1)
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """For the length of the block."""
+        loop, number = asyncio.get_running_loop(), getattr(signal, "SIGUSR1", None)
         if number is not None:
-            loop.remove_signal_handler(number)
+            loop.add_signal_handler(number, self._dump)
+        try:
+            yield
+        finally:
+            if number is not None:
+                loop.remove_signal_handler(number)
+
+    def _dump(self) -> None:
+        """In a thread, since a full ring takes seconds; the process waits for it."""
+        engine = self.engine()
+        if engine is None:
+            _say("the model is being loaded; there are no messages to write yet")
+            return
+        path = _path(str(next(self._numbers)))
+        Thread(target=_write, args=(engine.recorder.flight, path)).start()
 
 
 def _write(flight: "Flight", path: Path) -> None:

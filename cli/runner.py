@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ..actors.config import EngineConfig
-from .flight import flight_recorder, tell_of_death, with_failure_path
+from .flight import DumpOnSignal, tell_of_death, with_failure_path
 from .mistake import INTERRUPTED, Interrupted
 from .output import is_plain, is_terminal
 
@@ -42,10 +42,15 @@ def event_loops() -> list[tuple[str, LoopFactory]]:
 
 
 @asynccontextmanager
-async def running_engine(config: EngineConfig) -> AsyncIterator["Engine"]:
-    """An engine for the length of the block; a terminal is told that the model loads."""
+async def running_engine(
+    config: EngineConfig, dump: DumpOnSignal | None = None
+) -> AsyncIterator["Engine"]:
+    """An engine for the length of the block; a terminal is told that the model loads. Who goes on
+    with other engines tells `dump` of them."""
     _quieten_libraries()
+    dump = dump or DumpOnSignal()
     async with AsyncExitStack() as stack:
+        stack.enter_context(dump.listening())
         with (
             progress(f"loading {config.model}") as hide,
             _interruption_ends_all(hide),
@@ -56,8 +61,8 @@ async def running_engine(config: EngineConfig) -> AsyncIterator["Engine"]:
             config = with_failure_path(config)
             stack.callback(tell_of_death, config)
             engine = await stack.enter_async_context(Engine(config))
-        with flight_recorder(lambda: engine):
-            yield engine
+        dump.engine = lambda: engine
+        yield engine
 
 
 @contextmanager

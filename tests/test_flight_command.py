@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stepahead import EngineConfig, EngineDead
+from stepahead import Engine, EngineConfig, EngineDead
 from stepahead.actors.recording import read_recording, replay
 from stepahead.actors.recording.privacy import Tokens
 from stepahead.cli.runner import running_engine
@@ -44,6 +44,40 @@ def test_a_signal_writes_the_last_messages_with_masked_tokens(
     read = read_recording(path)
     assert read.header.tokens == Tokens.MASKED
     assert replay(read).difference is None
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no such signal")
+def test_a_signal_while_the_model_is_loaded_or_the_engine_closes_ends_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start, close = Engine.start, Engine.close
+
+    async def signalled() -> None:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        await asyncio.sleep(0.05)
+
+    async def signalled_start(self: Engine) -> None:
+        await signalled()
+        await start(self)
+
+    async def signalled_close(self: Engine) -> None:
+        await signalled()
+        await close(self)
+
+    monkeypatch.setattr(Engine, "start", signalled_start)
+    monkeypatch.setattr(Engine, "close", signalled_close)
+
+    async def scenario() -> None:
+        async with running_engine(CONFIG) as engine:
+            await engine.generate("Once upon a time", SamplingParams(max_tokens=5))
+
+    asyncio.run(scenario())
+
+    (path,) = folder.iterdir()
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "engine-cli: the model is being loaded; there are no messages to write yet"
+    assert second == f"engine-cli: the last messages were written to {path}"
+    assert replay(read_recording(path)).difference is None
 
 
 def test_a_death_is_written_and_told_where(

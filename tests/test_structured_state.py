@@ -87,19 +87,19 @@ def test_what_follows_any_turn_replays_with_grammars_that_are_led_along_their_to
     grammars = grammars_for(recording, None)
     assert grammars is not None
 
-    assert replay_from_places(recording, grammars, 8) > 8
+    assert replay_from_places(recording, grammars, 4) > 4
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_grammars_of_every_kind_go_on_from_any_turn(seed: int, tmp_path: Path) -> None:
     """Those that jump, refuse, end or lead nowhere; with rows held and rows at rest."""
     desk = Desk(seed, tmp_path / "recording")
     desk.live()
     desk.recorder.save()
 
-    led = replay_from_places(read_recording(tmp_path / "recording"), ScriptedGrammars(), 12)
+    led = replay_from_places(read_recording(tmp_path / "recording"), ScriptedGrammars(), 6)
 
-    assert led > 6
+    assert led > 3
 
 
 def ring(path: Path, monkeypatch: pytest.MonkeyPatch) -> Recording:

@@ -8,7 +8,7 @@ from ...actors.chat_options import ChatWords
 from ...actors.config import EngineConfig
 from ...messages import SamplingParams
 from ..chat_words import ChatFlags, chat_options
-from ..flight import flight_recorder
+from ..flight import DumpOnSignal
 from ..mistake import Mistake
 from ..options import EngineOptions, engine_options
 from ..output import is_terminal
@@ -106,11 +106,12 @@ async def _converse(
     from .look import Look
     from .terminal import TerminalChat
 
-    async with running_engine(config) as engine:
+    dump = DumpOnSignal()
+    async with running_engine(config, dump) as engine:
         look = Look.of_terminal(plain=plain)
         chat = Chat(engine, engine.config, session, settings, look, words)
+        dump.engine = lambda: chat.engine  # perhaps another one than at first
         try:
-            with flight_recorder(lambda: chat.engine):  # perhaps another one than at first
-                await TerminalChat(chat).run()
+            await TerminalChat(chat).run()
         finally:
             await chat.engine.close()
