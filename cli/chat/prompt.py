@@ -40,6 +40,21 @@ def prompt_session() -> PromptSession[str]:
         )
 
 
+def history_first() -> None:
+    """As a prompt begins, keys wait until it knows what was typed before: they may ask for that.
+    What was typed ahead, and what is typed in the first milliseconds, keeps its order."""
+    app = get_app()
+    keys = app.key_processor
+    keys.process_keys = lambda: None  # type: ignore[method-assign]  # they stay in its queue
+
+    async def let_in() -> None:
+        del keys.process_keys
+        keys.process_keys()
+
+    app.current_buffer.load_history_if_not_yet_loaded()  # a task that is done in one go
+    app.create_background_task(let_in())
+
+
 def _continuation(width: int, line_number: int, is_soft_wrap: int) -> str:
     """Before a line of the user's own; where only the terminal's edge broke it there is nothing."""
     return "" if is_soft_wrap else "... "

@@ -12,7 +12,7 @@ from ..mistake import Interrupted
 from .commands import COMMANDS, Left
 from .conversation import STOPPED, Chat
 from .keyboard import keys_while_busy, on_sigint, quiet_keyboard
-from .prompt import prompt_session
+from .prompt import history_first, prompt_session
 from .slash import SlashCommand, parse_slash, unquoted
 
 
@@ -43,7 +43,7 @@ class TerminalChat:
         is_warned = False
         while True:
             try:
-                text = await self._session.prompt_async()
+                text = await self._session.prompt_async(pre_run=history_first)
             except Interrupted:
                 if is_warned and not self._session.default_buffer.text:
                     raise
