@@ -24,7 +24,7 @@ def has_structures(recording: Recording) -> bool:
 
 def _messages_in(state: Any) -> Iterator[Message]:
     match state:
-        case ["message", message]:
+        case [str() as name, message] if name == "message":  # an array would be compared otherwise
             yield message
         case list():
             for part in state:
