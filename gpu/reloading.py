@@ -24,7 +24,7 @@ def load_other_weights(
     Raises ModelError, and changes nothing, where they are missing, corrupt or of another shape.
     """
     model = open_model(source, dtype, generic=options.generic)
-    _require_same_shape(runner, facts, model, source)
+    require_same_shape(runner.kv.layers, facts, model, source)
     with torch.inference_mode(), huge_pages():
         bound = bind(
             model,
@@ -37,11 +37,11 @@ def load_other_weights(
     return replace(facts, model=source.name)
 
 
-def _require_same_shape(
-    runner: StepRunner, facts: DeviceFacts, model: OpenModel, source: Path
+def require_same_shape(
+    layers: tuple[LayerShape, ...], facts: DeviceFacts, model: OpenModel, source: Path
 ) -> None:
-    """What tokenizer, KV memory and requests were made for stays true."""
-    layers = runner.kv.layers
+    """Raise ModelError unless what tokenizer, requests and the KV memory, which has these layers,
+    were made for stays true."""
     for name, given, needed in (
         ("ids in its vocabulary", model.vocab_size, facts.vocab_size),
         ("layers", len(model.layers), len(layers)),

@@ -33,15 +33,19 @@ class WeightSource(Protocol):
 class Weights:
     """Hands out each tensor once and knows which were not asked for."""
 
-    def __init__(self, source: WeightSource, dtype: torch.dtype) -> None:
+    def __init__(
+        self, source: WeightSource, dtype: torch.dtype, device: torch.device | None = None
+    ) -> None:
+        """Tensors come in this dtype, in the memory of this device; None: the processor's."""
         self._source = source
         self._dtype = dtype
+        self._device = device
         self._left = set(source.names())
 
     def take(self, name: str, *shape: int) -> Tensor:
         """The tensor in the wanted dtype. Raises ModelError when it is missing or misshapen."""
         self.require(name, *shape)
-        out = torch.empty(shape, dtype=self._dtype)
+        out = torch.empty(shape, dtype=self._dtype, device=self._device)
         self._read(name, out)
         return out
 
@@ -49,7 +53,8 @@ class Weights:
         """Several tensors [size, *rest] below one another, read straight to their places."""
         for name, size in sizes.items():
             self.require(name, size, *rest)
-        out = torch.empty((sum(sizes.values()), *rest), dtype=self._dtype)
+        shape = sum(sizes.values()), *rest
+        out = torch.empty(shape, dtype=self._dtype, device=self._device)
         begin = 0
         for name, size in sizes.items():
             self._read(name, out[begin : begin + size])

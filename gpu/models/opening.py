@@ -52,6 +52,11 @@ class OpenModel:
     fast: tuple[ModelConfig, WeightSource] | None = None  # where the fast decoders fit it
 
 
+def has_fast_decoder(path: Path) -> bool:
+    """Whether `open_model` takes the fast path for these files; asked before any weight is read."""
+    return path.is_file() or has_fast_path(read_config(path))
+
+
 def open_model(path: Path, dtype: torch.dtype, *, generic: bool = False) -> OpenModel:
     """Read a model's configuration; its weights are loaded by `build`.
 

@@ -32,7 +32,10 @@ from stepahead.gpu.kernels import (  # noqa: E402
     machine_code,
     norm,
     paged_attention,
+    record,
+    row_updates,
     split_decode,
+    step_inputs,
 )
 from stepahead.gpu.kernels.attention_parts import PagedRows  # noqa: E402
 
@@ -48,7 +51,10 @@ __all__ = [
     "norm",
     "paged_attention",
     "random_tensor",
+    "record",
+    "row_updates",
     "split_decode",
+    "step_inputs",
 ]
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)

@@ -1,10 +1,12 @@
-"""Checks of what keeps a device's state: moved blocks."""
+"""Checks of what keeps a device's state: moved blocks, tables by slot and what is made of them."""
 
 from collections.abc import Iterator
+from dataclasses import fields
 
 import torch
+from torch import Tensor
 
-from .. import block_copy
+from .. import block_copy, record, row_updates, step_inputs
 from .check import Bench, Check, Pair
 
 _PAGE = 16
@@ -23,4 +25,50 @@ def _copied(bench: Bench) -> Iterator[Pair]:
         yield Pair(given, expected, ulps=0)
 
 
-CHECKS = (Check("copies of blocks", _copied, (block_copy.block_copy_kernel,)),)
+def _ints(*rows: object) -> Tensor:
+    return torch.tensor(rows, dtype=torch.int32)
+
+
+def _tables() -> list[Tensor]:
+    tokens = torch.arange(8 * 2100, dtype=torch.int32).view(8, 2100)
+    return [tokens, torch.arange(8, dtype=torch.int64)]
+
+
+def _updated(bench: Bench) -> Iterator[Pair]:
+    updates = _ints((0, 3, 2099, 1, 0), (0, 1, 5, row_updates.PIECE, 3), (1, 5, 0, 2, 1098))
+    values = torch.arange(1100, dtype=torch.int32) - 500
+    tables = _tables()
+    there = bench.there(tables)
+    row_updates.update_rows(row_updates.RowTables.of(there), *bench.there((updates, values)))
+    row_updates.update_rows_reference(row_updates.RowTables.of(tables), updates, values)
+    yield from map(Pair, there, tables)
+
+
+def _made(bench: Bench) -> Iterator[Pair]:
+    tokens, num_tokens = _tables()[0], 557
+    rows = _ints(1, 5, 4, 6), _ints(0, 42, 100, 1), _ints(0, 300, 301, 556, 557)
+    expected = step_inputs.StepTensors.empty(num_tokens + 9, 6, torch.device("cpu"))
+    given = step_inputs.StepTensors.empty(num_tokens + 9, 6, bench.device)
+    step_inputs.step_inputs_reference(*rows, tokens, num_tokens, expected)
+    slots, positions, starts, table = bench.there((*rows, tokens))
+    step_inputs.step_inputs(slots, positions, starts, table, num_tokens, given)
+    for field in fields(expected):
+        yield Pair(getattr(given, field.name), getattr(expected, field.name))
+
+
+def _recorded(bench: Bench) -> Iterator[Pair]:
+    tokens = _tables()[0]
+    columns = _ints(5, -1, 9, -2), _ints(2, 0, -1, 1), _ints(3, 0, 1, 2)
+    there = bench.there(tokens)
+    sampled, slots, positions = bench.there(columns)
+    record.record(sampled, slots, positions, there)
+    record.record_reference(*columns, tokens)
+    yield Pair(there, tokens)
+
+
+CHECKS = (
+    Check("copies of blocks", _copied, (block_copy.block_copy_kernel,)),
+    Check("updates of tables by slot", _updated, (row_updates.row_updates_kernel,)),
+    Check("a step's inputs", _made, (step_inputs.step_inputs_kernel,)),
+    Check("sampled tokens by slot", _recorded, (record.record_kernel,)),
+)

@@ -1,0 +1,40 @@
+"""KVMemory: keys and values of every layer, on a device or in pinned host memory."""
+
+import torch
+from torch import Tensor
+
+from ..kv import LayerShape
+
+
+class KVMemory:
+    """One row per position of every block, as the kernels address it.
+
+    Nothing is cleared for a new owner: attention reads positions that were written, and no others.
+    """
+
+    def __init__(
+        self,
+        layers: tuple[LayerShape, ...],
+        *,
+        num_blocks: int,
+        block_size: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        pinned: bool = False,
+    ) -> None:
+        self.layers = layers
+        self.block_size = block_size
+        self.num_blocks = num_blocks
+        num_rows = num_blocks * block_size
+
+        def memory(heads: int, dim: int) -> Tensor:
+            shape = (num_rows, heads, dim)
+            return torch.zeros(shape, dtype=dtype, device=device, pin_memory=pinned)
+
+        self.keys = [memory(layer.num_heads, layer.key_dim) for layer in layers]
+        self.values = [memory(layer.num_heads, layer.value_dim) for layer in layers]
+
+    @property
+    def memories(self) -> tuple[Tensor, ...]:
+        """Keys of every layer, then values."""
+        return (*self.keys, *self.values)

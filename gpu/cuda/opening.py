@@ -1,0 +1,217 @@
+"""From a model to a device on a GPU: what must be true, and what is made."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+import torch
+
+from ...messages import ConfigError
+from ..device import DeviceFacts
+from ..host import HostMemory
+from ..kv import bytes_per_position
+from ..loading.resolve import resolve_model
+from ..loading.weights import Weights, WeightSource
+from ..memory import PoolSize, size_host, size_pool
+from ..models.config import ModelConfig
+from ..models.opening import OpenModel, has_fast_decoder, open_model
+from ..options import DeviceOptions
+from ..reloading import require_same_shape
+from .decoder import PagedDecoder
+from .device import CudaDevice, Post
+from .finding import find_gpu, why_no_gpu
+from .gumbel_sampler import GumbelSampler
+from .kv_memory import KVMemory
+from .memory import check_weights, free_and_total, size_gpu_pool
+from .ops import Ops, TritonOps
+from .profiling import profile_memory
+from .runner import StepRunner
+from .streams import CudaStreams, Streams, no_waits
+from .tables import DeviceTables
+from .weights import DecoderWeights, load_decoder_weights
+
+Source: TypeAlias = Callable[[torch.dtype], OpenModel]
+"""Opens the model to run, in this dtype."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a device computes, and with what."""
+
+    device: torch.device
+    ops: Ops
+    streams: Callable[[], Streams]
+
+
+def open_cuda_device(
+    options: DeviceOptions,
+    post: Post,
+    *,
+    source: Source | None = None,
+    forbid_waits: bool = False,
+) -> CudaDevice:
+    """Load a model onto the first GPU: that of `source`, or of the options. Raises ConfigError,
+    with what would work, where no GPU can run it, and ModelError.
+
+    With `forbid_waits` whatever makes a step wait for the GPU is an error of that step.
+    """
+    reason = why_no_gpu(find_gpu())
+    if reason is not None:
+        raise ConfigError(f"device is 'cuda', and {reason}")
+    device = torch.device("cuda", torch.cuda.current_device())
+    around = {"around": no_waits} if forbid_waits else {}
+    place = Place(device, TritonOps(), partial(CudaStreams, device, **around))
+    return open_paged_device(options, post, place, source)
+
+
+def open_paged_device(
+    options: DeviceOptions, post: Post, place: Place, source: Source | None = None
+) -> CudaDevice:
+    """The same device anywhere: on the CPU its operations are references, its streams threads."""
+    _require_possible(options)
+    dtype = torch.float32 if options.dtype == "float32" else torch.bfloat16
+
+    def load() -> tuple[StepRunner, DeviceFacts]:
+        if place.device.type == "cuda":
+            torch.cuda.set_device(place.device)  # each thread has its own
+        model = (source or _source_of(options.model))(dtype)
+        return _Opening(options, place, dtype, model).make()
+
+    def reload(runner: StepRunner, facts: DeviceFacts, name: str) -> DeviceFacts:
+        model = _source_of(name)(dtype)
+        require_same_shape(runner.kv.layers, facts, model, Path(name))
+        # All of it is read before anything changes, then copied to where the old weights are.
+        config, files = _fast(model)
+        runner.replace_weights(load_decoder_weights(config, Weights(files, dtype)))
+        return replace(facts, model=Path(name).name)
+
+    return CudaDevice(load, post, reload)
+
+
+def _require_possible(options: DeviceOptions) -> None:
+    for name, is_asked, instead in (
+        ("deterministic", options.deterministic, "leave it out"),
+        (
+            f"quantization {options.quantization!r}",
+            options.quantization in ("int8", "int4"),
+            "take 'none'",
+        ),
+    ):
+        if is_asked:
+            raise ConfigError(
+                f"the cuda device cannot do {name} yet; {instead}, or take device='cpu'"
+            )
+
+
+def _source_of(name: str) -> Source:
+    def open_it(dtype: torch.dtype) -> OpenModel:
+        path = resolve_model(name)
+        if not has_fast_decoder(path):
+            raise ConfigError(
+                f"{path} is of a family that the cuda device cannot run yet; take device='cpu'"
+            )
+        return open_model(path, dtype)
+
+    return open_it
+
+
+def _fast(model: OpenModel) -> tuple[ModelConfig, WeightSource]:
+    assert model.fast is not None, "the model has no fast path"
+    return model.fast
+
+
+class _Opening:
+    """What is found out and made, one after the other."""
+
+    def __init__(
+        self, options: DeviceOptions, place: Place, dtype: torch.dtype, model: OpenModel
+    ) -> None:
+        self._options = options
+        self._place = place
+        self._dtype = dtype
+        self._model = model
+        self._config, self._source = _fast(model)
+        self._position_bytes = bytes_per_position(model.layers, dtype)
+
+    def make(self) -> tuple[StepRunner, DeviceFacts]:
+        """Raises ConfigError where memory does not suffice."""
+        options, device = self._options, self._place.device
+        weight_bytes = self._weight_bytes()
+        if device.type == "cuda":
+            free, total = free_and_total(device)
+            check_weights(options, weight_bytes, free=free, total=total)
+        try:
+            weights = load_decoder_weights(self._config, Weights(self._source, self._dtype, device))
+            pool = self._size_pool(weights, weight_bytes)
+            host = size_host(options, position_bytes=self._position_bytes)
+            return self._runner(weights, pool, host), self._facts(pool, host)
+        except torch.OutOfMemoryError as error:
+            free, total = free_and_total(device)
+            raise ConfigError(
+                f"{options.model} does not fit: {weight_bytes:,} bytes of weights beside its KV, "
+                f"and {free:,} of {total:,} bytes of the GPU are free; take a smaller model, less "
+                "KV, or device='cpu'"
+            ) from error
+
+    def _weight_bytes(self) -> int:
+        shapes = (self._source.shape(name) for name in self._source.names())
+        return sum(torch.Size(shape).numel() for shape in shapes) * self._dtype.itemsize
+
+    def _size_pool(self, weights: DecoderWeights, weight_bytes: int) -> PoolSize:
+        options, place = self._options, self._place
+        context, position_bytes = self._model.context_length, self._position_bytes
+        if place.device.type != "cuda":
+            return size_pool(options, context_length=context, position_bytes=position_bytes)
+        profile = profile_memory(
+            options, self._config, weights, place.ops, context=context, weight_bytes=weight_bytes
+        )
+        return size_gpu_pool(
+            options, profile, context_length=context, position_bytes=position_bytes
+        )
+
+    def _runner(self, weights: DecoderWeights, pool: PoolSize, host: HostMemory) -> StepRunner:
+        options, place, config = self._options, self._place, self._config
+        memory = partial(
+            KVMemory, self._model.layers, block_size=options.block_size, dtype=self._dtype
+        )
+        kv = memory(num_blocks=pool.num_blocks, device=place.device)
+        host_kv = None
+        if host.num_blocks:
+            pinned = place.device.type == "cuda"
+            there = torch.device("cpu")
+            host_kv = memory(num_blocks=host.num_blocks, device=there, pinned=pinned)
+        sampler = GumbelSampler(options.num_slots, place.device, place.ops)
+        tables = DeviceTables(
+            place.device,
+            num_slots=options.num_slots,
+            max_model_len=pool.max_model_len,
+            block_size=options.block_size,
+            num_blocks=pool.num_blocks,
+            vocab_size=config.vocab_size,
+            sampling=sampler.tables,
+        )
+        return StepRunner(
+            PagedDecoder(config, weights, kv, place.ops, pool.max_model_len),
+            tables,
+            sampler,
+            ops=place.ops,
+            streams=place.streams(),
+            kv=kv,
+            host=host_kv,
+            max_num_tokens=options.max_num_batched_tokens,
+        )
+
+    def _facts(self, pool: PoolSize, host: HostMemory) -> DeviceFacts:
+        return DeviceFacts(
+            model=Path(self._options.model).name,
+            device=self._place.device.type,
+            dtype=str(self._dtype).removeprefix("torch."),
+            vocab_size=self._config.vocab_size,
+            max_model_len=pool.max_model_len,
+            block_size=self._options.block_size,
+            num_blocks=pool.num_blocks,
+            eos_token_ids=self._config.eos_token_ids,
+            host=host,
+        )

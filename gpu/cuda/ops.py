@@ -1,0 +1,157 @@
+"""Ops: everything a step computes that is not plain torch, by kernels or by their references.
+
+A decoder and a runner are written against the protocol. What they compute on a GPU by Triton's
+kernels they compute anywhere by the references beside those, with the same calls.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..attention import Scores
+from ..kernels.activation import silu_mul, silu_mul_reference
+from ..kernels.attention_parts import PagedRows
+from ..kernels.block_copy import BlockCopier, copy_blocks_reference
+from ..kernels.cache_write import write_cache, write_cache_reference
+from ..kernels.gumbel import sample_gumbel, sample_gumbel_reference
+from ..kernels.norm import add_rms_norm, add_rms_norm_reference
+from ..kernels.paged_attention import paged_attention, paged_attention_reference
+from ..kernels.record import record, record_reference
+from ..kernels.row_updates import RowTables, update_rows, update_rows_reference
+from ..kernels.split_decode import split_decode
+from ..kernels.step_inputs import StepTensors, step_inputs, step_inputs_reference
+
+_BUSY = 2 * 132  # programs that fill a large GPU; fewer split their keys
+
+
+CopyBlocks: TypeAlias = Callable[[Tensor, Tensor], None]
+"""Copies onto target blocks what source blocks hold, both [pairs] of int32; target -1: padding."""
+
+
+class Ops(Protocol):
+    """What a step calls; the functions of `gpu/kernels` say what each computes."""
+
+    def update_rows(self, tables: RowTables, updates: Tensor, values: Tensor) -> None: ...
+
+    def step_inputs(
+        self,
+        slots: Tensor,
+        positions: Tensor,
+        starts: Tensor,
+        tokens: Tensor,
+        num_tokens: int,
+        out: StepTensors,
+    ) -> None: ...
+
+    def record(self, sampled: Tensor, slots: Tensor, positions: Tensor, tokens: Tensor) -> None: ...
+
+    def block_copier(
+        self,
+        targets: Sequence[Tensor],
+        sources: Sequence[Tensor],
+        *,
+        block_size: int,
+        device: torch.device,
+    ) -> CopyBlocks:
+        """Looks the memories up once; they must stay where they are. Raises ValueError where their
+        blocks cannot be copied."""
+        ...
+
+    def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Tensor: ...
+
+    def silu_mul(self, gate_up: Tensor) -> Tensor: ...
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor: ...
+
+    def write_cache(
+        self,
+        qkv: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        *,
+        positions: Tensor,
+        slots: Tensor,
+        block_table: Tensor,
+        block_size: int,
+        cos: Tensor,
+        sin: Tensor,
+        norms: tuple[Tensor, Tensor] | None,
+        eps: float,
+    ) -> Tensor: ...
+
+    def attend(
+        self, query: Tensor, keys: Tensor, values: Tensor, rows: PagedRows, scores: Scores
+    ) -> Tensor: ...
+
+    def sample(
+        self,
+        logits: Tensor,
+        *,
+        slots: Tensor,
+        positions: Tensor,
+        temperature: Tensor,
+        seed: Tensor,
+        index: Tensor,
+    ) -> Tensor: ...
+
+
+class TritonOps:
+    """By kernels; matrix products by torch."""
+
+    update_rows = staticmethod(update_rows)
+    step_inputs = staticmethod(step_inputs)
+    record = staticmethod(record)
+    add_rms_norm = staticmethod(add_rms_norm)
+    silu_mul = staticmethod(silu_mul)
+    linear = staticmethod(F.linear)
+    write_cache = staticmethod(write_cache)
+    sample = staticmethod(sample_gumbel)
+
+    @staticmethod
+    def block_copier(
+        targets: Sequence[Tensor],
+        sources: Sequence[Tensor],
+        *,
+        block_size: int,
+        device: torch.device,
+    ) -> CopyBlocks:
+        return BlockCopier(targets, sources, block_size=block_size).to(device).copy
+
+    @staticmethod
+    def attend(
+        query: Tensor, keys: Tensor, values: Tensor, rows: PagedRows, scores: Scores
+    ) -> Tensor:
+        is_decode = rows.longest == 1 and len(query) == len(rows.slots)
+        if is_decode and len(query) * keys.shape[1] < _BUSY:
+            return split_decode(query, keys, values, rows, scores)
+        return paged_attention(query, keys, values, rows, scores)
+
+
+class TorchOps:
+    """By the references, on the CPU."""
+
+    update_rows = staticmethod(update_rows_reference)
+    step_inputs = staticmethod(step_inputs_reference)
+    record = staticmethod(record_reference)
+    add_rms_norm = staticmethod(add_rms_norm_reference)
+    silu_mul = staticmethod(silu_mul_reference)
+    linear = staticmethod(F.linear)
+    write_cache = staticmethod(write_cache_reference)
+    attend = staticmethod(paged_attention_reference)
+    sample = staticmethod(sample_gumbel_reference)
+
+    @staticmethod
+    def block_copier(
+        targets: Sequence[Tensor],
+        sources: Sequence[Tensor],
+        *,
+        block_size: int,
+        device: torch.device,
+    ) -> CopyBlocks:
+        def copy(blocks: Tensor, others: Tensor) -> None:
+            copy_blocks_reference(targets, sources, blocks, others, block_size=block_size)
+
+        return copy

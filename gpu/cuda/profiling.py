@@ -1,0 +1,62 @@
+"""What a step takes of a GPU's memory: one of the largest size, measured before KV is there."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ..kernels.step_inputs import StepTensors
+from ..models.config import ModelConfig
+from ..models.llama import kv_layers
+from ..options import DeviceOptions
+from .decoder import PagedDecoder, StepRows
+from .kv_memory import KVMemory
+from .memory import MemoryProfile, free_and_total, measure_work
+from .ops import Ops
+from .weights import DecoderWeights
+
+_SLACK = 1.1  # what the allocator loses between pieces
+
+
+def profile_memory(
+    options: DeviceOptions,
+    config: ModelConfig,
+    weights: DecoderWeights,
+    ops: Ops,
+    *,
+    context: int,
+    weight_bytes: int,
+) -> MemoryProfile:
+    """Run a step of padding, which writes no KV and takes as much as any, and see what is left."""
+    device = weights.embedding.device
+    longest = options.max_model_len or context
+    run = padding_step(options, config, weights, ops, longest)
+    run()  # what happens only once is no part of it: compiling, workspaces of libraries
+    work = int(measure_work(device, run) * _SLACK)
+    tables = options.num_slots * 4 * (longest + 1 + longest // options.block_size)
+    free, total = free_and_total(device)
+    return MemoryProfile(total=total, free=free, weights=weight_bytes, work=work + tables)
+
+
+def padding_step(
+    options: DeviceOptions, config: ModelConfig, weights: DecoderWeights, ops: Ops, longest: int
+) -> Callable[[], Tensor]:
+    """Computes as many tokens and logits as a step may have, all of them padding."""
+    device, dtype = weights.embedding.device, weights.embedding.dtype
+    kv = KVMemory(
+        kv_layers(config), num_blocks=1, block_size=options.block_size, dtype=dtype, device=device
+    )
+    decoder = PagedDecoder(config, weights, kv, ops, longest)
+    step = StepTensors.empty(options.max_num_batched_tokens, options.num_slots, device)
+    step.token_slots.fill_(-1)
+    step.slots.fill_(-1)
+    table = torch.zeros((1, 1), dtype=torch.int32, device=device)
+    samples = min(options.num_slots, options.max_num_batched_tokens)
+
+    def run() -> Tensor:
+        with torch.inference_mode():
+            rows = StepRows(table, longest=options.max_num_batched_tokens)
+            hidden = decoder.forward(step, rows)
+            return decoder.logits(hidden[:samples]).float()
+
+    return run

@@ -1,0 +1,196 @@
+"""StepRunner: queues one step after the other, and never waits for what it has queued."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+from torch import Tensor
+
+from ...messages import Copies, Ints, StepPlan
+from ...messages.arrays import NO_INTS
+from ..kernels.step_inputs import StepTensors
+from ..verify import sampled_positions, sampled_tokens
+from .changes import Changes
+from .decoder import PagedDecoder, StepRows
+from .gumbel_sampler import GumbelSampler, SampledRows
+from .kv_memory import KVMemory
+from .ops import CopyBlocks, Ops
+from .running_step import RunningStep
+from .staging import Staging
+from .streams import Streams
+from .tables import SAMPLING, DeviceTables
+from .weights import DecoderWeights
+
+MasksOf: TypeAlias = Callable[[StepPlan], Mapping[int, Ints]]
+"""Waits for the masks of a plan's rows, by row."""
+
+_NO_COPIES = Copies(NO_INTS, NO_INTS, NO_INTS, NO_INTS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """What the host sends to a step, on the device: its parts in their order."""
+
+    slots: Tensor  # [rows]
+    positions: Tensor  # [rows] of the first token of each
+    starts: Tensor  # [rows + 1]
+    updates: Tensor  # as `Changes.columns` gives them
+    values: Tensor
+    places: Tensor  # [samples] the tokens behind which the step samples
+    sample_slots: Tensor  # [samples]
+    sample_positions: Tensor  # [samples]
+    out_blocks: Tensor  # these and the rest as in Copies
+    out_hosts: Tensor
+    in_hosts: Tensor
+    in_blocks: Tensor
+
+
+class StepRunner:
+    """A decoder with its tables and memories, on streams. Knows no threads and no queue."""
+
+    def __init__(
+        self,
+        decoder: PagedDecoder,
+        tables: DeviceTables,
+        sampler: GumbelSampler,
+        *,
+        ops: Ops,
+        streams: Streams,
+        kv: KVMemory,
+        host: KVMemory | None,
+        max_num_tokens: int,
+    ) -> None:
+        """`host` is where blocks may be moved to, `max_num_tokens` what a step may compute."""
+        self.kv = kv
+        self.streams = streams
+        self._decoder = decoder
+        self._tables = tables
+        self._sampler = sampler
+        self._ops = ops
+        self._staging = Staging(streams)
+        self._refused: dict[int, str] = {}  # by slot, why its request cannot be had
+        device = tables.tokens.device
+        self._inputs = StepTensors.empty(max_num_tokens, tables.num_slots, device)
+        self._num_host_blocks = 0 if host is None else host.num_blocks
+        if host is not None:
+            copier = partial(ops.block_copier, block_size=kv.block_size, device=device)
+            self._copy_out: CopyBlocks = copier(host.memories, kv.memories)
+            self._copy_in: CopyBlocks = copier(kv.memories, host.memories)
+
+    def start(self, plan: StepPlan, masks_of: MasksOf) -> RunningStep:
+        """Queue a plan: its copies, what it changes, its rows, and sampling as soon as `masks_of`
+        has given the masks of its rows. Raises, with nothing queued, where it does not fit."""
+        sent = self._send(plan)
+        step = RunningStep(plan, self._refused_rows(plan))
+        self.streams.run(step.caught(partial(self._compute, step, sent)))
+        num_samples = len(sent.places)
+        if not num_samples:
+            step.ends_with(self.streams.mark())
+            return step
+        masks = None if plan.masks is None else self._send_masks(plan, masks_of(plan))
+        self.streams.run(step.caught(partial(self._sample, step, sent, masks)))
+        fetched = self.streams.host_words(num_samples)
+        step.ends_with(self.streams.fetch(lambda: step.sampled_or(fetched), fetched), fetched)
+        return step
+
+    def skip(self, plan: StepPlan) -> None:
+        """Take over what a plan changes without running it."""
+        updates, values = self._staging.send(self._changes_of(plan).columns())
+        self.streams.run(lambda: self._ops.update_rows(self._tables.rows, updates, values))
+
+    def replace_weights(self, weights: DecoderWeights) -> None:
+        """Run others of the same shape from now on; no step may be queued."""
+        self._decoder.weights.copy_(weights)
+
+    def close(self) -> None:
+        """The last step was waited for."""
+        self.streams.close()
+
+    def _changes_of(self, plan: StepPlan) -> Changes:
+        changes = self._tables.changes_of(plan)
+        for row in plan.new_rows:
+            self._refused.pop(row.slot, None)
+            why = self._sampler.start(row, changes, SAMPLING)
+            if why is not None:
+                self._refused[row.slot] = why
+        return changes
+
+    def _refused_rows(self, plan: StepPlan) -> dict[int, str]:
+        if not self._refused:
+            return {}
+        slots = enumerate(plan.slots.tolist())
+        return {row: self._refused[slot] for row, slot in slots if slot in self._refused}
+
+    def _send(self, plan: StepPlan) -> _Sent:
+        self._tables.require_rows(plan)
+        copies = plan.copies or _NO_COPIES
+        self._require_copies(copies)
+        starts = np.zeros(len(plan.slots) + 1, dtype=np.int32)
+        np.cumsum(plan.lengths, out=starts[1:])
+        rows, positions = sampled_positions(plan)
+        parts = (
+            plan.slots,
+            plan.starts,
+            starts,
+            *self._changes_of(plan).columns(),
+            sampled_tokens(plan),
+            plan.slots[rows],
+            positions,
+            copies.out_blocks,
+            copies.out_hosts,
+            copies.in_hosts,
+            copies.in_blocks,
+        )
+        return _Sent(*self._staging.send(parts))
+
+    def _send_masks(
+        self, plan: StepPlan, masks: Mapping[int, Ints]
+    ) -> tuple[Tensor, Tensor] | None:
+        if not masks:
+            return None
+        rows, _ = sampled_positions(plan)
+        places = np.searchsorted(rows, np.array(list(masks)))
+        at, words = self._staging.send((places, np.stack(list(masks.values()))))
+        return at, words
+
+    def _require_copies(self, copies: Copies) -> None:
+        """Raise IndexError where a block lies outside its memory."""
+        for blocks, limit in (
+            (copies.out_blocks, self.kv.num_blocks),
+            (copies.in_blocks, self.kv.num_blocks),
+            (copies.out_hosts, self._num_host_blocks),
+            (copies.in_hosts, self._num_host_blocks),
+        ):
+            if len(blocks) and not (blocks.min() >= 0 and blocks.max() < limit):
+                raise IndexError(f"a block that is copied lies outside a memory of {limit} blocks")
+
+    # Queued work
+
+    def _compute(self, step: RunningStep, sent: _Sent) -> None:
+        tables, plan = self._tables, step.plan
+        if plan.copies is not None:
+            self._copy_out(sent.out_hosts, sent.out_blocks)
+            self._copy_in(sent.in_blocks, sent.in_hosts)
+        self._ops.update_rows(tables.rows, sent.updates, sent.values)
+        num_rows, num_tokens = len(plan.slots), plan.num_tokens
+        if not num_rows:
+            return
+        inputs = self._inputs.first(num_tokens, num_rows)
+        self._ops.step_inputs(
+            sent.slots, sent.positions, sent.starts, tables.tokens, num_tokens, inputs
+        )
+        rows = StepRows(tables.block_table, longest=int(plan.lengths.max()))
+        hidden = self._decoder.forward(inputs, rows)
+        if len(sent.places):
+            step.logits = self._decoder.logits(hidden.index_select(0, sent.places))
+
+    def _sample(self, step: RunningStep, sent: _Sent, masks: tuple[Tensor, Tensor] | None) -> None:
+        assert step.logits is not None
+        rows = SampledRows(sent.sample_slots, sent.sample_positions, *(masks or ()))
+        step.sampled = self._sampler.sample(step.logits, rows)
+        self._ops.record(
+            step.sampled, sent.sample_slots, sent.sample_positions, self._tables.tokens
+        )
+        step.logits = None

@@ -1,0 +1,95 @@
+"""DeviceTables: what the GPU remembers of every slot between steps, changed only by its kernels."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ...messages import StepPlan
+from ..kernels.row_updates import RowTables
+from .changes import Changes, TableShape
+
+TOKENS, BLOCKS, SAMPLING = range(3)  # places of the tables; those of a sampler follow from there
+
+
+class DeviceTables:
+    """Tokens and block tables by slot, beside the tables of whoever samples.
+
+    The token at a position below what a row state brought comes from that state; above it, from
+    what the device sampled itself. One table has both, so that decoding needs none of its own.
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        *,
+        num_slots: int,
+        max_model_len: int,
+        block_size: int,
+        num_blocks: int,
+        vocab_size: int,
+        sampling: Sequence[Tensor] = (),
+    ) -> None:
+        """`sampling` are the tables by slot [slots, ...] of a sampler, of 4 or 8 bytes an item."""
+        self.block_size = block_size
+        max_blocks = -(-max_model_len // block_size)
+        # One column more than the context: the last position may still sample a token.
+        width = max_model_len + 1
+        self.tokens = torch.zeros((num_slots, width), dtype=torch.int32, device=device)
+        self.block_table = torch.zeros((num_slots, max_blocks), dtype=torch.int32, device=device)
+        self.rows = RowTables.of((self.tokens, self.block_table, *sampling))
+        self._shapes = (
+            TableShape("the tokens", num_slots, width, least=0, most=vocab_size - 1),
+            TableShape("the block table", num_slots, max_blocks, least=0, most=num_blocks - 1),
+            *(
+                TableShape("a table of the sampler", *words.shape)
+                for words in self.rows.words[SAMPLING:]
+            ),
+        )
+
+    @property
+    def num_slots(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def max_model_len(self) -> int:
+        return self.tokens.shape[1] - 1
+
+    def changes_of(self, plan: StepPlan) -> Changes:
+        """What a plan brings, but for what its row states say of sampling: row states, appended
+        blocks, what it tells, drafts. Raises IndexError or ValueError where it does not fit."""
+        changes = Changes(self._shapes)
+        for row in plan.new_rows:
+            changes.write(TOKENS, row.slot, 0, row.token_ids)
+            changes.write(BLOCKS, row.slot, 0, row.block_ids)
+        if len(plan.block_slots):
+            changes.write_each(BLOCKS, plan.block_slots, plan.block_indices, plan.block_ids)
+        if (told := plan.told) is not None:
+            begin = 0
+            for slot, start, count in zip(
+                told.slots.tolist(), told.starts.tolist(), told.counts.tolist(), strict=True
+            ):
+                changes.write(TOKENS, slot, start, told.token_ids[begin : begin + count])
+                begin += count
+        if (drafts := plan.drafts) is not None:
+            begin = 0
+            for row, count in zip(drafts.rows.tolist(), drafts.counts.tolist(), strict=True):
+                slot, start = int(plan.slots[row]), int(plan.starts[row])
+                changes.write(TOKENS, slot, start + 1, drafts.token_ids[begin : begin + count])
+                begin += count
+        return changes
+
+    def require_rows(self, plan: StepPlan) -> None:
+        """Raise IndexError where a row of the plan lies outside the tables."""
+        ends = plan.starts + plan.lengths
+        if len(plan.slots) and not (
+            plan.slots.min() >= 0
+            and plan.slots.max() < self.num_slots
+            and plan.starts.min() >= 0
+            and plan.lengths.min() >= 1
+            and ends.max() <= self.max_model_len
+        ):
+            raise IndexError(
+                f"a row of step {plan.step} lies outside the {self.num_slots} slots of "
+                f"{self.max_model_len} positions"
+            )

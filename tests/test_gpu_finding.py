@@ -1,0 +1,53 @@
+"""What is said of a machine without a GPU that kernels run on."""
+
+import pytest
+import torch
+
+from stepahead.gpu.cuda.finding import GpuFacts, find_gpu, why_no_gpu
+
+HAS_GPU = torch.cuda.is_available()
+
+
+def facts(**changes: object) -> GpuFacts:
+    fields: dict[str, object] = {
+        "torch_version": "2.11.0+cu130",
+        "cuda_version": "13.0",
+        "name": "NVIDIA H200",
+        "capability": (9, 0),
+    }
+    return GpuFacts(**(fields | changes))  # type: ignore[arg-type]  # fields checked by tests
+
+
+def test_a_gpu_of_ours_is_taken() -> None:
+    assert why_no_gpu(facts()) is None
+    assert why_no_gpu(facts(capability=(8, 0))) is None
+    assert why_no_gpu(facts(capability=(12, 0))) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"cuda_version": None}, "torch 2.11.0.cu130 is built without CUDA"),
+        (
+            {"fault": "The NVIDIA driver on your system is too old"},
+            "driver on your system is too old",
+        ),
+        ({"fault": "No CUDA GPUs are available"}, "13.0 does not start .No CUDA GPUs"),
+        ({"name": "Tesla T4", "capability": (7, 5)}, "Tesla T4 has compute capability 7.5; 8.0"),
+        ({"has_triton": False}, r"Triton is not installed; install stepahead\[gpu\]"),
+    ],
+)
+def test_what_is_missing_is_said_with_what_would_work(
+    changes: dict[str, object], said: str
+) -> None:
+    reason = why_no_gpu(facts(**changes))
+
+    assert reason is not None
+    with pytest.raises(AssertionError, match=said):
+        raise AssertionError(reason)
+    assert "device='cpu'" in reason
+
+
+@pytest.mark.skipif(HAS_GPU, reason="this machine has a GPU")
+def test_looking_for_a_gpu_where_there_is_none_finds_a_reason() -> None:
+    assert why_no_gpu(find_gpu()) is not None
