@@ -24,17 +24,21 @@ pytest.importorskip("triton", reason="Triton is not installed: the extra `gpu` b
 import triton.language as tl  # noqa: E402
 from triton.runtime import interpreter  # noqa: E402
 
+from stepahead.gpu.cuda import packing, quantised  # noqa: E402
 from stepahead.gpu.kernels import (  # noqa: E402
     activation,
     block_copy,
     cache_write,
     gumbel,
+    int4_linear,
+    int8_linear,
     machine_code,
     norm,
     paged_attention,
     record,
     row_updates,
     split_decode,
+    split_sums,
     step_inputs,
 )
 from stepahead.gpu.kernels.attention_parts import PagedRows  # noqa: E402
@@ -47,13 +51,18 @@ __all__ = [
     "block_copy",
     "cache_write",
     "gumbel",
+    "int4_linear",
+    "int8_linear",
     "machine_code",
     "norm",
+    "packing",
     "paged_attention",
+    "quantised",
     "random_tensor",
     "record",
     "row_updates",
     "split_decode",
+    "split_sums",
     "step_inputs",
 ]
 
