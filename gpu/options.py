@@ -19,6 +19,7 @@ class DeviceOptions:
     num_blocks: int | None = None
     kv_memory: int | None = None  # bytes for KV; used when num_blocks is None
     gpu_memory_fraction: float = 0.9  # of a GPU's memory, for weights, steps, graphs and KV
+    graph_capture_s: float = 30.0  # seconds a GPU may take to capture its decode graphs; 0: none
     num_host_blocks: int | None = None
     swap_memory: int | None = None  # bytes for host blocks, instead of their number
     max_model_len: int | None = None

@@ -17,6 +17,7 @@ from .kernels import interpreter  # noqa: F401  # before any kernel: here they a
 # isort: split
 from stepahead.gpu.cuda.changes import Changes, TableShape
 from stepahead.gpu.cuda.device import CudaDevice, Post
+from stepahead.gpu.cuda.graphs import Capture
 from stepahead.gpu.cuda.gumbel_sampler import GumbelSampler, SampledRows
 from stepahead.gpu.cuda.opening import Place, open_paged_device
 from stepahead.gpu.cuda.ops import TorchOps, TritonOps
@@ -119,12 +120,16 @@ def open_paged(
     post: Post = call_at_once,
     ops: Any = None,
     streams: Streams | None = None,
+    capture: Callable[[], Capture] | None = None,
     **options: object,
 ) -> CudaDevice:
     """A device in float32 over a tiny model; no step of it may wait, unless `streams` allow it."""
     fields: dict[str, object] = {"dtype": "float32", "num_blocks": 64, "block_size": 4}
     place = Place(
-        torch.device("cpu"), ops or OpaqueOps(), lambda: streams or ThreadStreams(around=NoWaits)
+        torch.device("cpu"),
+        ops or OpaqueOps(),
+        lambda: streams or ThreadStreams(around=NoWaits),
+        capture,
     )
     made = DeviceOptions(model=str(folder), **(fields | options))  # type: ignore[arg-type]
     return open_paged_device(made, post, place)

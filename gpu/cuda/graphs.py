@@ -155,35 +155,31 @@ class DecodeGraphs:
 
 
 class CudaCapture:
-    """CUDA graphs on one stream, that all share a memory pool."""
+    """CUDA graphs of the stream that is current, all of which share a memory pool."""
 
-    def __init__(self, stream: torch.cuda.Stream) -> None:
-        self._stream = stream
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
         self._pool = torch.cuda.graph_pool_handle()
 
     def warm_up(self, run: Replay) -> None:
-        with torch.inference_mode(), torch.cuda.stream(self._stream):
-            run()
-        self._stream.synchronize()
+        run()
+        torch.cuda.current_stream(self._device).synchronize()
 
     def capture(self, run: Replay) -> Replay:
         graph = torch.cuda.CUDAGraph()
         # Threads that have nothing to do with this may use the device meanwhile.
-        with (
-            torch.inference_mode(),
-            torch.cuda.graph(
-                graph,
-                pool=self._pool,
-                stream=self._stream,
-                capture_error_mode="thread_local",
-            ),
+        with torch.cuda.graph(
+            graph,
+            pool=self._pool,
+            stream=torch.cuda.current_stream(self._device),
+            capture_error_mode="thread_local",
         ):
             run()
         replay: Replay = graph.replay
         return replay
 
     def bytes_free(self) -> int:
-        free, _ = torch.cuda.mem_get_info(self._stream.device)
+        free, _ = torch.cuda.mem_get_info(self._device)
         return free
 
 

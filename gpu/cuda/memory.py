@@ -17,7 +17,7 @@ class MemoryProfile:
     total: int
     free: int  # with the weights in place
     weights: int
-    work: int  # the most that a step takes beyond them
+    work: int = 0  # the most that a step takes beyond them
     graphs: int = 0  # what captured graphs will take
 
 
@@ -54,9 +54,9 @@ def check_weights(options: DeviceOptions, weights: int, *, free: int, total: int
 
     All in bytes; `free` is what is free now.
     """
-    profile = MemoryProfile(total=total, free=free - weights, weights=weights, work=0)
+    profile = MemoryProfile(total=total, free=free - weights, weights=weights)
     if _room(options, profile) < 0:
-        raise ConfigError(_too_little(options, profile, 0))
+        raise ConfigError(_too_little(options, profile))
 
 
 def _room(options: DeviceOptions, profile: MemoryProfile) -> int:
@@ -64,7 +64,8 @@ def _room(options: DeviceOptions, profile: MemoryProfile) -> int:
     return profile.free - kept_back - profile.work - profile.graphs
 
 
-def _too_little(options: DeviceOptions, profile: MemoryProfile, kv_bytes: int) -> str:
+def _too_little(options: DeviceOptions, profile: MemoryProfile, kv_bytes: int = 0) -> str:
+    """What is needed beside what is free and what there is, in words."""
     needed = profile.weights + profile.work + profile.graphs + kv_bytes
     parts = {
         "weights": profile.weights,

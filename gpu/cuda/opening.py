@@ -1,6 +1,7 @@
 """From a model to a device on a GPU: what must be true, and what is made."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,13 +23,14 @@ from ..reloading import require_same_shape
 from .decoder import PagedDecoder
 from .device import CudaDevice, Post
 from .finding import find_gpu, why_no_gpu
+from .graphs import Capture, CudaCapture
 from .gumbel_sampler import GumbelSampler
 from .kv_memory import KVMemory
 from .memory import check_weights, free_and_total, size_gpu_pool
 from .ops import Ops, TritonOps
 from .profiling import profile_memory
 from .runner import StepRunner
-from .streams import CudaStreams, Streams, no_waits
+from .streams import Around, CudaStreams, Streams, no_waits
 from .tables import DeviceTables
 from .weights import DecoderWeights, load_decoder_weights
 
@@ -43,6 +45,7 @@ class Place:
     device: torch.device
     ops: Ops
     streams: Callable[[], Streams]
+    capture: Callable[[], Capture] | None = None  # what graphs are made with; None: there are none
 
 
 def open_cuda_device(
@@ -57,13 +60,19 @@ def open_cuda_device(
 
     With `forbid_waits` whatever makes a step wait for the GPU is an error of that step.
     """
+    place = gpu_place(no_waits if forbid_waits else nullcontext)
+    return open_paged_device(options, post, place, source)
+
+
+def gpu_place(around: Around = nullcontext) -> Place:
+    """The first GPU; `around` is entered for every piece of work. Raises ConfigError, with what
+    would help, where there is none that can run steps."""
     reason = why_no_gpu(find_gpu())
     if reason is not None:
         raise ConfigError(f"device is 'cuda', and {reason}")
     device = torch.device("cuda", torch.cuda.current_device())
-    around = {"around": no_waits} if forbid_waits else {}
-    place = Place(device, TritonOps(), partial(CudaStreams, device, **around))
-    return open_paged_device(options, post, place, source)
+    streams = partial(CudaStreams, device, around)
+    return Place(device, TritonOps(), streams, partial(CudaCapture, device))
 
 
 def open_paged_device(
@@ -146,7 +155,10 @@ class _Opening:
             weights = load_decoder_weights(self._config, Weights(self._source, self._dtype, device))
             pool = self._size_pool(weights, weight_bytes)
             host = size_host(options, position_bytes=self._position_bytes)
-            return self._runner(weights, pool, host), self._facts(pool, host)
+            runner = self._runner(weights, pool, host)
+            if self._place.capture is not None and options.graph_capture_s > 0:
+                runner.capture_graphs(self._place.capture(), options.graph_capture_s)
+            return runner, self._facts(pool, host)
         except torch.OutOfMemoryError as error:
             free, total = free_and_total(device)
             raise ConfigError(

@@ -14,6 +14,7 @@ from ..kernels.step_inputs import StepTensors
 from ..verify import sampled_positions, sampled_tokens
 from .changes import Changes
 from .decoder import PagedDecoder, StepRows
+from .graphs import Capture, DecodeGraphs, GraphFacts, graph_sizes
 from .gumbel_sampler import GumbelSampler, SampledRows
 from .kv_memory import KVMemory
 from .ops import CopyBlocks, Ops
@@ -72,12 +73,34 @@ class StepRunner:
         self._staging = Staging(streams)
         self._refused: dict[int, str] = {}  # by slot, why its request cannot be had
         device = tables.tokens.device
-        self._inputs = StepTensors.empty(max_num_tokens, tables.num_slots, device)
+        self._max_rows = max(tables.num_slots // 2, 1)  # the other slots belong to rows that drain
+        largest = graph_sizes(self._max_rows)[-1]
+        self._inputs = StepTensors.empty(
+            max(max_num_tokens, largest), max(tables.num_slots, largest), device
+        )
+        self._graphs: DecodeGraphs | None = None
+        self._decoded: Tensor | None = None  # what graphs give  # [rows, hidden]
         self._num_host_blocks = 0 if host is None else host.num_blocks
         if host is not None:
             copier = partial(ops.block_copier, block_size=kv.block_size, device=device)
             self._copy_out: CopyBlocks = copier(host.memories, kv.memories)
             self._copy_in: CopyBlocks = copier(kv.memories, host.memories)
+
+    def capture_graphs(self, capture: Capture, budget_s: float) -> GraphFacts:
+        """Capture steps of one token a row, for as long as the budget lasts; no step is queued."""
+        graphs = DecodeGraphs(self._decode, capture, self._max_rows)
+        hidden = self._decoder.weights.embedding
+        self._decoded = hidden.new_empty((graph_sizes(self._max_rows)[-1], hidden.shape[1]))
+
+        def work() -> None:
+            for slots in (self._inputs.slots, self._inputs.token_slots):
+                slots.fill_(-1)  # nothing but padding: no memory is written
+            graphs.capture_all(budget_s=budget_s)
+
+        self.streams.run(work)
+        self.streams.mark().wait()
+        self._graphs = graphs
+        return graphs.facts
 
     def start(self, plan: StepPlan, masks_of: MasksOf) -> RunningStep:
         """Queue a plan: its copies, what it changes, its rows, and sampling as soon as `masks_of`
@@ -166,7 +189,28 @@ class StepRunner:
             if len(blocks) and not (blocks.min() >= 0 and blocks.max() < limit):
                 raise IndexError(f"a block that is copied lies outside a memory of {limit} blocks")
 
+    def _graph_for(self, plan: StepPlan) -> int | None:
+        """Rows of the graph that computes a plan, padding included; None where none does."""
+        num_rows = len(plan.slots)
+        if self._graphs is None or plan.num_tokens != num_rows:  # a row has a token at least
+            return None
+        return self._graphs.size_for(num_rows)
+
     # Queued work
+
+    def _decode(self, num_rows: int) -> None:
+        """What a graph is captured of: rows of one token each, from and to memory that stays."""
+        assert self._decoded is not None
+        inputs = self._inputs.first(num_rows, num_rows)
+        rows = StepRows(self._tables.block_table, longest=1)
+        self._decoded[:num_rows].copy_(self._decoder.forward(inputs, rows))
+
+    def _replay(self, num_rows: int) -> Tensor:
+        """What the model says of each row, and of padding anything.  # [rows, hidden]"""
+        assert self._graphs is not None
+        assert self._decoded is not None
+        self._graphs.replay(num_rows)
+        return self._decoded[:num_rows]
 
     def _compute(self, step: RunningStep, sent: _Sent) -> None:
         tables, plan = self._tables, step.plan
@@ -177,12 +221,16 @@ class StepRunner:
         num_rows, num_tokens = len(plan.slots), plan.num_tokens
         if not num_rows:
             return
-        inputs = self._inputs.first(num_tokens, num_rows)
+        graph = self._graph_for(plan)
+        inputs = self._inputs.first(graph or num_tokens, graph or num_rows)
         self._ops.step_inputs(
             sent.slots, sent.positions, sent.starts, tables.tokens, num_tokens, inputs
         )
-        rows = StepRows(tables.block_table, longest=int(plan.lengths.max()))
-        hidden = self._decoder.forward(inputs, rows)
+        if graph is None:
+            rows = StepRows(tables.block_table, longest=int(plan.lengths.max()))
+            hidden = self._decoder.forward(inputs, rows)
+        else:
+            hidden = self._replay(graph)
         if len(sent.places):
             step.logits = self._decoder.logits(hidden.index_select(0, sent.places))
 

@@ -1,0 +1,98 @@
+"""Steps that a graph computes, on the CPU: what is captured is run again where it is replayed."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .device_driver import Driver, generate, make_row
+from .paged_devices import open_paged
+from .tiny_models import make_folder
+
+PROMPTS = [[5, 6, 7], [9, 8, 7, 6, 5], [11], [3, 1, 4, 1, 5, 9], [2, 7]]
+LONGER = [prompt for prompt in PROMPTS if len(prompt) > 1][:3]
+
+
+class RunAgain:
+    """Stands in for graphs: replays by running once more, and counts how often."""
+
+    def __init__(self) -> None:
+        self.warmed = 0
+        self.captured = 0
+        self.replayed = 0
+
+    def warm_up(self, run: Callable[[], None]) -> None:
+        self.warmed += 1
+        run()
+
+    def capture(self, run: Callable[[], None]) -> Callable[[], None]:
+        self.captured += 1
+
+        def replay() -> None:
+            self.replayed += 1
+            run()
+
+        return replay
+
+    def bytes_free(self) -> int:
+        return 0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_folder(tmp_path_factory.mktemp("model"), "llama", initializer_range=0.5)
+
+
+@pytest.mark.parametrize(("num_prompts", "temperature"), [(1, 0.0), (3, 1.0), (5, 0.0)])
+def test_graphed_steps_say_what_others_say_whatever_is_padding(
+    folder: Path, num_prompts: int, temperature: float
+) -> None:
+    prompts, capture = PROMPTS[:num_prompts], RunAgain()
+    said = []
+    for made in (None, lambda: capture):
+        device = open_paged(folder, capture=made, num_slots=16)
+        said.append(generate(device, prompts, 8, temperature=temperature, seed=3))
+        device.close()
+
+    assert said[0] == said[1]
+    assert capture.captured == capture.warmed == 4  # for 8, 4, 2 and 1 rows
+    of_one = sum(len(prompt) == 1 for prompt in prompts)
+    assert capture.replayed == 7 + of_one  # what comes with a prompt of several tokens is eager
+
+
+def test_steps_with_prompts_or_too_many_rows_run_eagerly(folder: Path) -> None:
+    capture = RunAgain()
+    device = open_paged(folder, capture=lambda: capture, num_slots=4)
+    said = generate(device, LONGER, 4)  # three rows, and the largest graph has two
+    device.close()
+    plain = open_paged(folder, num_slots=4)
+    expected = generate(plain, LONGER, 4)
+    plain.close()
+
+    assert said == expected
+    assert capture.replayed == 0
+
+
+def test_capturing_writes_nothing_that_a_sequence_reads(folder: Path) -> None:
+    """The first sequence gets block 0, where a row of padding must not leave anything."""
+    device = open_paged(folder, capture=RunAgain, num_slots=8)
+    driver = Driver(device)
+    rows = [make_row(slot, PROMPTS[slot], [slot, slot + 4]) for slot in range(3)]
+    driver.run([(slot, 0, len(PROMPTS[slot]), True) for slot in range(3)], rows)
+    graphed = driver.run([(0, 3, 1, True), (2, 1, 1, True)])
+    device.close()
+    plain = open_paged(folder, num_slots=8)
+    driver = Driver(plain)
+    driver.run([(slot, 0, len(PROMPTS[slot]), True) for slot in range(3)], rows)
+    expected = driver.run([(0, 3, 1, True), (2, 1, 1, True)])
+    plain.close()
+
+    assert graphed.token_ids.tolist() == expected.token_ids.tolist()
+
+
+def test_without_time_for_graphs_none_is_captured(folder: Path) -> None:
+    capture = RunAgain()
+    device = open_paged(folder, capture=lambda: capture, graph_capture_s=0.0)
+    device.close()
+
+    assert capture.captured == 0
