@@ -1,0 +1,83 @@
+"""R2's other side: the same answers by the continuous batching of transformers, in this process."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ...gpu.models.config import ModelConfig
+from .requests import Asked
+
+_WARM_UP = 8  # tokens
+_WAIT_S = 1.0
+
+
+class Peer:
+    """A Llama-like model of transformers with random weights on a device."""
+
+    def __init__(self, config: ModelConfig, device: torch.device) -> None:
+        """Raises ImportError where transformers is not installed, or has no continuous batching."""
+        from transformers import LlamaConfig, LlamaForCausalLM
+        from transformers.utils import logging
+
+        logging.set_verbosity_error()
+        made = LlamaConfig(
+            hidden_size=config.hidden_size,
+            num_hidden_layers=config.num_layers,
+            num_attention_heads=config.num_heads,
+            num_key_value_heads=config.num_kv_heads,
+            head_dim=config.head_dim,
+            intermediate_size=config.intermediate_size,
+            vocab_size=config.vocab_size,
+            max_position_embeddings=config.context_length,
+            rms_norm_eps=config.rms_eps,
+            rope_parameters={"rope_type": "default", "rope_theta": config.rope.theta},
+            tie_word_embeddings=config.tied_embeddings,
+            bos_token_id=None,
+            eos_token_id=None,
+        )
+        self._device = device
+        with torch.device(device):  # its own first weights are normal numbers, too
+            self._model: Any = LlamaForCausalLM._from_config(
+                made, dtype=torch.bfloat16, attn_implementation="sdpa"
+            ).eval()
+
+    def seconds(self, asked: Sequence[Asked], *, is_async: bool) -> float:
+        """How long all of them take together, greedily; graphs are made before, in a first run.
+        Raises RuntimeError where tokens are missing."""
+        from transformers import GenerationConfig
+        from transformers.generation import ContinuousBatchingConfig
+
+        output = max(one.output for one in asked)
+        prompts = [list(one.prompt) for one in asked]
+        generation = GenerationConfig(
+            max_new_tokens=output, do_sample=False, eos_token_id=-1, pad_token_id=0
+        )
+        # On a processor it is tried out only, and cannot find out how much memory there is.
+        limits = {} if self._device.type == "cuda" else {"num_blocks": 16, "max_batch_tokens": 64}
+        batching = ContinuousBatchingConfig(use_async_batching=is_async, **limits)
+        with self._model.continuous_batching_context_manager(
+            generation_config=generation, continuous_batching_config=batching
+        ) as manager:
+            _answers(manager, prompts, _WARM_UP)
+            began = time.perf_counter()
+            num_tokens = _answers(manager, prompts, output)
+            seconds = time.perf_counter() - began
+        if num_tokens != output * len(asked):
+            raise RuntimeError(f"{num_tokens} tokens came of {output * len(asked)}")
+        return seconds
+
+
+def _answers(manager: Any, prompts: list[list[int]], output: int) -> int:
+    """Tokens that came. Raises RuntimeError where its thread has ended."""
+    manager.add_requests(inputs=prompts, max_new_tokens=output)
+    num_tokens = finished = 0
+    while finished < len(prompts):
+        result = manager.get_result(timeout=_WAIT_S)
+        if result is not None and result.is_finished():
+            finished += 1
+            num_tokens += len(result.generated_tokens)
+        elif result is None and not manager.is_running():
+            raise RuntimeError("its generation has ended before its requests")
+    return num_tokens

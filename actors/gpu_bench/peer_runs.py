@@ -1,0 +1,41 @@
+"""R2 by transformers: the same answers on the same card."""
+
+import gc
+from collections.abc import Iterator
+
+import torch
+
+from ...gpu.cuda.shapes import shape_named
+from ...gpu.roofline import batch_s, cost_of
+from .figure import Figure, LeftOut, Told
+from .opened import BenchPlace
+from .peer import Peer
+from .requests import equal
+
+
+def peer_batches(where: BenchPlace, output: int) -> Iterator[Told]:
+    """One step at a time, and a step ahead, which it can do on a GPU only."""
+    sizes, device = where.sizes, where.place.device
+    config = shape_named(sizes.large)
+    asked = equal(sizes.equal, sizes.equal_prompt, output, config.vocab_size)
+    floor = batch_s(cost_of(config), where.rates, [one.length for one in asked])
+    try:
+        peer = Peer(config, device)
+    except ImportError as error:
+        yield LeftOut("R2", f"transformers is not there to compare with: {error}")
+        return
+    for is_async in (True, False) if device.type == "cuda" else (False,):
+        seconds = peer.seconds(asked, is_async=is_async)
+        how = "asynchronous" if is_async else "synchronous"
+        yield Figure(
+            run="R2",
+            what=f"{sizes.large}, {len(asked)} answers of {output:,}, transformers, {how}",
+            name="wall_s",
+            value=seconds,
+            floor=floor,
+            about={"tok_s": round(output * len(asked) / seconds)},
+        )
+    del peer
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
