@@ -12,6 +12,8 @@ from .options import DeviceOptions
 
 _SHARE = 0.25  # of free memory
 _CEILING = 4 * 2**30  # bytes
+_CONTEXTS = 4  # sequences at full length that there is room for, where memory allows
+_POSITIONS = 32_768  # or this many, where contexts are short
 
 # What decides between moving a block and computing it again: orders of magnitude of a few cores.
 # Moving wins by far, unless others share most of what would be moved.
@@ -28,10 +30,12 @@ class PoolSize:
 
 
 def size_pool(options: DeviceOptions, *, context_length: int, position_bytes: int) -> PoolSize:
-    """Blocks from `num_blocks`, else from `kv_memory`, else a quarter of free memory.
+    """Blocks from `num_blocks`, else from `kv_memory`, else what a process may take unasked.
 
-    The last is at most 4 GiB and at most what every slot at full length would fill. A sequence
-    may become as long as the model and the pool allow, or as the option says.
+    That is room for four sequences at full length or 32,768 positions, whichever is more, but no
+    more than every slot at full length would fill, a quarter of free memory, or 4 GiB: memory once
+    touched stays taken, since finished sequences are kept for those that begin like them. A
+    sequence may become as long as the model and the pool allow, or as the option says.
     """
     asked = options.max_model_len
     if asked is not None and asked > context_length:
@@ -45,9 +49,11 @@ def size_pool(options: DeviceOptions, *, context_length: int, position_bytes: in
     elif options.kv_memory is not None:
         num_blocks = options.kv_memory // block_bytes
     else:
-        most = -(-limit // options.block_size) * options.num_slots
-        memory = min(int(free_memory() * _SHARE), _CEILING)
-        num_blocks = min(memory // block_bytes, most)
+        num_blocks = min(
+            -(-limit // options.block_size) * options.num_slots,
+            -(-max(_CONTEXTS * limit, _POSITIONS) // options.block_size),
+            min(int(free_memory() * _SHARE), _CEILING) // block_bytes,
+        )
     if num_blocks < 1:
         given = options.kv_memory if options.kv_memory is not None else "too little free memory"
         raise ConfigError(

@@ -10,6 +10,7 @@ from stepahead import ConfigError, EngineConfig
 from stepahead.actors import wiring
 from stepahead.actors.virtual_time import run_virtual
 from stepahead.cli.main import main
+from stepahead.gpu import memory
 from stepahead.gpu.memory import size_pool
 from stepahead.gpu.options import DeviceOptions
 from stepahead.gpu.simulated import SimulatedDevice
@@ -125,6 +126,27 @@ def test_more_positions_than_the_memory_holds_are_refused() -> None:
         size_pool(given, context_length=64, position_bytes=10)
     fitted = size_pool(options(kv_memory=48 * 10), context_length=64, position_bytes=10)
     assert fitted.max_model_len == 48
+
+
+@pytest.mark.parametrize(
+    ("context", "slots", "bytes_free", "positions"),
+    [
+        (8_192, 64, 2**40, 4 * 8_192),
+        (65_536, 64, 2**40, 4 * 65_536),
+        (512, 256, 2**40, 32_768),
+        (8_192, 2, 2**40, 2 * 8_192),
+        (8_192, 64, 1_000_000, 25_000 // 16 * 16),
+    ],
+    ids=["contexts", "long contexts", "short contexts", "few sequences", "little memory"],
+)
+def test_a_pool_of_no_given_size_takes_no_more_memory_than_its_sequences_need(
+    context: int, slots: int, bytes_free: int, positions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "free_memory", lambda: bytes_free)
+
+    pool = size_pool(options(num_slots=slots), context_length=context, position_bytes=10)
+
+    assert pool.num_blocks * 16 == positions
 
 
 def test_an_engine_that_cannot_start_leaves_nothing_behind(

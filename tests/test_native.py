@@ -134,12 +134,15 @@ def test_rows_that_share_a_prefix_attend_to_it_as_if_it_were_their_own(
     assert share_of_scale({at: once[at] for at in once}, {at: each[at] for at in once}) < BFLOAT16
 
 
+def known_features() -> frozenset[str]:
+    return read_processor().features
+
+
 @pytest.mark.parametrize("features", [(), ("-mavx2", "-mfma", "-mf16c")], ids=["any", "avx2"])
 def test_a_build_for_another_processor_gives_nearly_the_same(
     features: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = read_processor().features
-    if not {feature.removeprefix("-m") for feature in features} <= known:
+    if not {feature.removeprefix("-m") for feature in features} <= known_features():
         pytest.skip("the processor has no AVX2")
     path = make_file(tmp_path, Kind.Q4_1)
     tuned = native_logits(path, ONE_BY_ONE)
@@ -155,6 +158,23 @@ def test_a_build_for_another_processor_gives_nearly_the_same(
     library.load_library.cache_clear()
     assert share_of_scale(plain, tuned) < 2e-3
     assert share_of_scale(many, torch_logits(path)) < 2 * EXACT  # some steps have few tokens
+
+
+def test_a_compiler_that_knows_no_float16_arithmetic_gives_the_same_tokens_in_tiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not {"amx_bf16", "avx512_fp16"} <= known_features():
+        pytest.skip("the processor has no matrix tiles")
+    path = make_file(tmp_path, Kind.Q4_1)
+    tuned = native_logits(path)
+    monkeypatch.setattr(compiling, "FLAGS", (*compiling.FLAGS, "-mno-avx512fp16"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    library.load_library.cache_clear()
+
+    older = native_logits(path)
+
+    library.load_library.cache_clear()
+    assert share_of_scale(older, tuned) < BFLOAT16
 
 
 def open_facts(path: Path, **options: Any) -> tuple[str, int]:

@@ -25,7 +25,7 @@ from .packing import LANES, Floats
 KV_DTYPE = torch.float16
 _MOST_QUERIES = 12  # query heads that may share a key head
 _MOST_DIM = 512
-_MOST_PLANES = 4  # tokens of a step up to which the exact products are the faster ones
+_MOST_PLANES = 7  # tokens of a step up to which the exact products are the faster ones
 
 
 def why_not(config: ModelConfig, block_size: int) -> str | None:

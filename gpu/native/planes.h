@@ -6,7 +6,8 @@
 #pragma once
 #include "model.h"
 
-#define ROWS 8 /* tokens that are multiplied at once */
+#define ROWS 8     /* tokens that are multiplied at once */
+#define AHEAD 4096 /* bytes of weights asked for before they are wanted: the processor does not look as far */
 
 /* Where the scale of a group of a token lies. */
 INLINE size_t scale_place(int t, int g, int groups) {
@@ -88,6 +89,8 @@ INLINE void multiply_tile(const Matrix *w, int panel, const Activations *x, int 
     UNROLL for (int t = 0; t < count; t++) total[t] = splat(0);
     for (int g = 0; g < groups; g++) {
         ints weights[8];
+        for (int line = 0; line < bits; line++) __builtin_prefetch(quants + AHEAD + 64 * line);
+        __builtin_prefetch(scales + AHEAD / (8 * bits) * 2);
         floats scale = halves_to_floats(scales), minimum;
         if (bits == 4) {
             UNROLL for (int j = 0; j < 4; j++) {

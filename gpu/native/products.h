@@ -21,8 +21,7 @@ INLINE void keep_group(const float *values, Activations *to, int t, int g, Form 
 #ifdef HAS_AMX
     if (form == TILES) {
         size_t groups = (size_t)to->cols / GROUP;
-        Bfloat *at = to->bfloats + ((t / TILE * groups + g) * TILE + t % TILE) * GROUP;
-        *(ints *)at = (ints)_mm512_cvtne2ps_pbh((__m512)load(values + LANES), (__m512)load(values));
+        keep_tile_row(values, to->bfloats + ((t / TILE * groups + g) * TILE + t % TILE) * GROUP);
         return;
     }
 #endif

@@ -34,34 +34,101 @@ INLINE ints pairs_of(floats first, floats second) {
     return (ints)(low | high);
 }
 
-/* One column of 4-bit weights: the processor looks at the low 4 bits of each lane alone. */
-INLINE floats column_4(ints packed, int shift, floats scale, floats minimum) {
-    const floats levels = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    return (floats)_mm512_permutexvar_ps((__m512i)(packed >> shift), (__m512)levels) * scale + minimum;
+/* Weights are unpacked two columns of 16 rows at a time, as pairs of 16 bits. A pair is what lies in
+ * the same place of the two halves of a packed word, which is not two neighbours: activations are put
+ * in the same order. */
+INLINE __m512i in_order_of_pairs(__m512i group) {
+    uint16_t order[GROUP];
+    UNROLL for (int row = 0; row < LANES; row++) {
+        int first = row / 4 * 4 + row % 2 * LANES + row % 4 / 2;
+        order[2 * row] = (uint16_t)first;
+        order[2 * row + 1] = (uint16_t)(first + 2);
+    }
+    return _mm512_permutexvar_epi16(_mm512_loadu_si512(order), group);
 }
 
-INLINE floats column_8(ints packed, int shift, floats scale, floats minimum) {
-    return __builtin_convertvector((packed >> shift) & 255, floats) * scale + minimum;
+/* Float16 is unpacked and scaled in its own arithmetic, and its exponent then stands in bfloat16's
+ * place as it is: 2^112 too small, of which weights take 2^8 back and activations the rest. Where that
+ * makes a denormal number, which is below 2^-22, tiles take it for zero. */
+#define WEIGHT_FACTOR 0x1p8f
+#define TILE_FACTOR 0x1p104f /* of activations */
+
+/* 32 activations as a tile takes them. */
+INLINE void keep_tile_row(const float *values, Bfloat *to) {
+    floats low = load(values) * TILE_FACTOR, high = load(values + LANES) * TILE_FACTOR;
+    _mm512_storeu_si512(to, in_order_of_pairs((__m512i)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low)));
 }
 
-/* A group of weights in bfloat16: [column pair][16 rows][2]. */
-INLINE void unpack_group(const uint8_t *quants, const uint16_t *scales, const int bits, Bfloat *to) {
-    floats scale = halves_to_floats(scales), minimum = scale * -128.0f;
-    if (bits == 4) minimum = halves_to_floats(scales + LANES);
-    UNROLL for (int j = 0; j < bits; j++) {
-        ints packed = *(const ints *)(quants + 64 * j);
-        UNROLL for (int i = 0; i < 4; i += 2) {
-            Bfloat *pair = to + (2 * j + i / 2) * 2 * LANES;
-            if (bits == 8) {
-                *(ints *)pair = pairs_of(column_8(packed, 8 * i, scale, minimum), column_8(packed, 8 * i + 8, scale, minimum));
-                continue;
-            }
-            *(ints *)pair = pairs_of(column_4(packed, 8 * i, scale, minimum), column_4(packed, 8 * i + 8, scale, minimum));
-            *(ints *)(pair + 8 * 2 * LANES) =
-                pairs_of(column_4(packed, 8 * i + 4, scale, minimum), column_4(packed, 8 * i + 12, scale, minimum));
+#ifdef __AVX512FP16__
+/* A number for each of 16 rows, twice. */
+INLINE __m512h twice(const uint16_t *rows) {
+    __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)rows));
+    __m512h both = (__m512h)_mm512_or_si512(wide, _mm512_slli_epi32(wide, 16));
+    return _mm512_mul_ph(both, _mm512_set1_ph(WEIGHT_FACTOR));
+}
+
+/* Sign and magnitude, whose lowest three bits are rounded away. */
+INLINE void keep_pairs(__m512h values, Bfloat *to) {
+    __m512i rounded = _mm512_mulhrs_epi16((__m512i)values, _mm512_set1_epi16(1 << 12));
+    _mm512_storeu_si512(to, _mm512_and_si512(rounded, _mm512_set1_epi16((short)0x8fff)));
+}
+
+/* A group of weights: [column pair][16 rows][2]. */
+INLINE void unpack_group_4(const uint8_t *quants, const uint16_t *scales, Bfloat *to) {
+    const _Float16 levels[GROUP] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
+                                    0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    __m512i table = _mm512_loadu_si512(levels);
+    __m512h scale = twice(scales), minimum = twice(scales + LANES);
+    UNROLL for (int j = 0; j < 4; j++) {
+        __m512i packed = _mm512_loadu_si512(quants + 64 * j);
+        UNROLL for (int i = 0; i < 4; i++, to += GROUP) { /* the processor looks at the low 5 bits alone */
+            __m512h level = (__m512h)_mm512_permutexvar_epi16(_mm512_srli_epi16(packed, 4 * i), table);
+            keep_pairs(_mm512_fmadd_ph(level, scale, minimum), to);
         }
     }
 }
+
+/* 1024 + quant is a float16 whose low bits are the quant. */
+INLINE __m512h times(__m512i quants, __m512h scale) {
+    const __m512i bytes_of_16 = _mm512_set1_epi16(255), thousand = _mm512_set1_epi16(0x6400);
+    __m512h level = (__m512h)_mm512_or_si512(_mm512_and_si512(quants, bytes_of_16), thousand);
+    return _mm512_mul_ph(_mm512_sub_ph(level, _mm512_set1_ph(1024 + 128)), scale);
+}
+
+INLINE void unpack_group_8(const uint8_t *quants, const uint16_t *scales, Bfloat *to) {
+    __m512h scale = twice(scales);
+    UNROLL for (int j = 0; j < 8; j++) {
+        __m512i packed = _mm512_loadu_si512(quants + 64 * j);
+        Bfloat *pairs = to + (j % 4 * 4 + j / 4) * GROUP;
+        keep_pairs(times(packed, scale), pairs);
+        keep_pairs(times(_mm512_srli_epi16(packed, 8), scale), pairs + 2 * GROUP);
+    }
+}
+#else
+/* The same where the compiler does not know such arithmetic. */
+INLINE floats column_of(ints packed, int shift, int mask, floats scale, floats minimum) {
+    return __builtin_convertvector(packed >> shift & mask, floats) * scale + minimum;
+}
+
+INLINE void unpack_group_4(const uint8_t *quants, const uint16_t *scales, Bfloat *to) {
+    floats scale = halves_to_floats(scales) / TILE_FACTOR, minimum = halves_to_floats(scales + LANES) / TILE_FACTOR;
+    UNROLL for (int j = 0; j < 4; j++) {
+        ints packed = *(const ints *)(quants + 64 * j);
+        UNROLL for (int i = 0; i < 4; i++, to += GROUP)
+            *(ints *)to = pairs_of(column_of(packed, 4 * i, 15, scale, minimum), column_of(packed, 4 * i + 16, 15, scale, minimum));
+    }
+}
+
+INLINE void unpack_group_8(const uint8_t *quants, const uint16_t *scales, Bfloat *to) {
+    floats scale = halves_to_floats(scales) / TILE_FACTOR, minimum = scale * -128.0f;
+    UNROLL for (int j = 0; j < 8; j++) {
+        ints packed = *(const ints *)(quants + 64 * j);
+        UNROLL for (int i = 0; i < 2; i++)
+            *(ints *)(to + (j % 4 * 4 + j / 4 + 2 * i) * GROUP) =
+                pairs_of(column_of(packed, 8 * i, 255, scale, minimum), column_of(packed, 8 * i + 16, 255, scale, minimum));
+    }
+}
+#endif
 
 /* Panels from `first` on in bfloat16. All of them before any is multiplied: loading a tile waits for
  * the stores before it. */
@@ -69,20 +136,46 @@ static void unpack_panels(const Matrix *w, int first, int count, Bfloat *to) {
     int groups = w->cols / GROUP;
     size_t place = (size_t)first * groups, size = LANES * GROUP * w->bits / 8;
     for (size_t g = place; g < place + (size_t)count * groups; g++, to += LANES * GROUP) {
-        if (w->bits == 4) unpack_group(w->quants + g * size, w->scales + g * 2 * LANES, 4, to);
-        else unpack_group(w->quants + g * size, w->scales + g * 2 * LANES, 8, to);
+        if (w->bits == 4) unpack_group_4(w->quants + g * size, w->scales + g * 2 * LANES, to);
+        else unpack_group_8(w->quants + g * size, w->scales + g * 2 * LANES, to);
+    }
+}
+
+/* What of a packed matrix is wanted later: asked for while tiles are multiplied, which leaves the
+ * memory idle. */
+typedef struct {
+    const uint8_t *quants;
+    const uint16_t *scales;
+    int groups, bits;
+} Coming;
+
+#define PIECE 4 /* panels from what one member multiplies to what it unpacks next */
+
+INLINE Coming coming_after(const Matrix *w, int panel) {
+    size_t groups = w->cols / GROUP, place = (size_t)(panel + PIECE) * groups;
+    return (Coming){w->quants + place * LANES * GROUP * w->bits / 8, w->scales + place * 2 * LANES, groups, w->bits};
+}
+
+/* Group `g` of so many panels. */
+INLINE void ask_for(Coming c, int g, const int panels) {
+    UNROLL for (int p = 0; p < panels; p++) {
+        size_t place = (size_t)p * c.groups + g;
+        for (int line = 0; line < c.bits; line++)
+            __builtin_prefetch(c.quants + (place * c.bits + line) * 64, 0, 2);
+        __builtin_prefetch(c.scales + place * 2 * LANES, 0, 2);
     }
 }
 
 /* `panels` (1 or 2, a constant as `tiles` is) times 16 or 32 tokens. */
-INLINE void multiply_tiles(const Bfloat *weights, const Bfloat *x, int groups, const int panels, const int tiles,
+INLINE void multiply_tiles(const Bfloat *weights, const Bfloat *x, Coming coming, const int panels, const int tiles,
                            float (*out)[BATCH][LANES]) {
-    const size_t size = LANES * GROUP, apart = size * groups;
+    const size_t size = LANES * GROUP, apart = size * coming.groups;
     _tile_zero(0);
     if (panels == 2) _tile_zero(1);
     if (tiles == 2) _tile_zero(2);
     if (tiles == 2 && panels == 2) _tile_zero(3);
-    for (int g = 0; g < groups; g++, weights += size, x += size) {
+    for (int g = 0; g < coming.groups; g++, weights += size, x += size) {
+        ask_for(coming, g, panels);
         _tile_loadd(4, x, 64);
         _tile_loadd(6, weights, 64);
         _tile_dpbf16ps(0, 4, 6);
@@ -104,12 +197,12 @@ INLINE void multiply_tiles(const Bfloat *weights, const Bfloat *x, int groups, c
 
 static void multiply_bfloats(const Matrix *w, int panel, const Bfloat *weights, const Activations *x, int first,
                              int panels, int count, float (*out)[BATCH][LANES]) {
-    int groups = w->cols / GROUP;
+    Coming coming = coming_after(w, panel);
     const Bfloat *rows = x->bfloats + (size_t)first * w->cols;
-    if (panels == 2 && count > TILE) multiply_tiles(weights, rows, groups, 2, 2, out);
-    else if (panels == 2) multiply_tiles(weights, rows, groups, 2, 1, out);
-    else if (count > TILE) multiply_tiles(weights, rows, groups, 1, 2, out);
-    else multiply_tiles(weights, rows, groups, 1, 1, out);
+    if (panels == 2 && count > TILE) multiply_tiles(weights, rows, coming, 2, 2, out);
+    else if (panels == 2) multiply_tiles(weights, rows, coming, 2, 1, out);
+    else if (count > TILE) multiply_tiles(weights, rows, coming, 1, 2, out);
+    else multiply_tiles(weights, rows, coming, 1, 1, out);
     if (!w->bias) return;
     for (int p = 0; p < panels; p++) {
         floats bias = load(w->bias + (panel + p) * LANES);
