@@ -3,12 +3,17 @@
 A ban adds minus infinity, so that finding out what to ban needs no look at the host.
 """
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..messages import Adjustments, Ints, Longs, RowState, frozen_ints
+from ..messages import Adjustments, Bools, Ints, Longs, RowState, frozen_ints
 from .row_pool import RowPool
+from .uploads import to_device
 
 NEVER = float("-inf")
 
@@ -42,7 +47,7 @@ class Biases(_GivenRows):
             bias = self._given[slot].logit_bias
             values = torch.tensor(list(bias.values()), device=logits.device)
             self._rows.start(slot, logits)[list(bias)] = values
-        logits[torch.from_numpy(at).to(logits.device)] += self._rows.take(slots)
+        logits[to_device(at, logits.device)] += self._rows.take(slots)
 
 
 class AllowedIds(_GivenRows):
@@ -59,8 +64,37 @@ class AllowedIds(_GivenRows):
             allowed = self._given[slot].allowed_token_ids
             assert allowed is not None
             self._rows.start(slot, logits).fill_(True)[list(allowed)] = False
-        rows = torch.from_numpy(at).to(logits.device)
+        rows = to_device(at, logits.device)
         logits[rows] = logits[rows].masked_fill(self._rows.take(slots), NEVER)
+
+
+class Ban(Protocol):
+    """Tokens that rows of one step may not sample, as far as the host knows them."""
+
+    def apply(self, logits: Tensor, tokens: Tensor) -> None:
+        """Make them impossible in float32 logits [rows, vocab], in place; tokens by slot are up to
+        date.  # [num_slots, positions]"""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WordEnds:
+    """The last tokens of words, banned where the tokens before them were said; one word a line."""
+
+    at: Longs  # the row of the logits
+    slots: Longs
+    places: Ints  # [words, longest - 1] positions of what was said
+    before: Ints  # [words, longest - 1] what would have to stand there; -1: anything
+    last: Longs
+    has_room: Bools  # as many tokens were said
+
+    def apply(self, logits: Tensor, tokens: Tensor) -> None:
+        device = logits.device
+        said = tokens[to_device(self.slots[:, None], device), to_device(self.places, device)]
+        before = to_device(self.before, device)
+        is_here = ((before == said) | (before < 0)).all(dim=1)
+        is_here &= to_device(self.has_room, device)
+        _ban(logits, to_device(self.at, device), to_device(self.last, device), is_here)
 
 
 class BadWords:
@@ -82,6 +116,10 @@ class BadWords:
         self._words.pop(slot, None)
 
     def apply(self, logits: Tensor, at: Longs, slots: Longs, positions: Ints) -> None:
+        self.ban(at, slots, positions).apply(logits, self._tokens)
+
+    def ban(self, at: Longs, slots: Longs, positions: Ints) -> Ban:
+        """What these rows look for, which sample positions of slots that use it."""
         words = [self._words[slot] for slot in slots.tolist()]
         every = [word for of_row in words for word in of_row]
         row = np.repeat(np.arange(len(at)), list(map(len, words)))
@@ -89,16 +127,39 @@ class BadWords:
         wanted = np.full((len(every), int(lengths.max())), -1, dtype=np.int32)
         for line, word in zip(wanted, every, strict=True):
             line[len(line) - len(word) :] = word  # they end together
-        has_room = lengths - 1 <= (positions - self._prompts[slots])[row]  # only in the answer
-        device = logits.device
-        places = positions[row, None] - np.arange(wanted.shape[1] - 1, 0, -1)  # of what was said
-        of_slots = torch.from_numpy(slots[row]).to(device).unsqueeze(1)
-        said = self._tokens[of_slots, torch.from_numpy(places.clip(0)).to(device)]
-        before = torch.from_numpy(wanted[:, :-1]).to(device)
-        is_here = ((before == said) | (before < 0)).all(dim=1)
-        is_here &= torch.from_numpy(has_room).to(device)
-        where = torch.from_numpy(at[row]), torch.from_numpy(wanted[:, -1].astype(np.int64))
-        _ban(logits, where, is_here)
+        places = positions[row, None] - np.arange(wanted.shape[1] - 1, 0, -1, dtype=np.int32)
+        return WordEnds(
+            at=at[row],
+            slots=slots[row],
+            places=places.clip(0),
+            before=wanted[:, :-1],
+            last=wanted[:, -1].astype(np.int64),
+            has_room=lengths - 1 <= (positions - self._prompts[slots])[row],  # only in the answer
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NgramEnds:
+    """What once followed the last tokens of rows, whose n-grams are all of one size."""
+
+    size: int
+    at: Longs
+    slots: Longs
+    positions: Ints  # that are sampled: so many tokens there are before
+
+    def apply(self, logits: Tensor, tokens: Tensor) -> None:
+        device, before = logits.device, self.size - 1
+        of_slots = to_device(self.slots, device)
+        ends = to_device(self.positions, device)
+        said = tokens[of_slots, : int(self.positions.max())]  # [rows, longest]; `ends` count
+        followers = said[:, before:]  # the last token of each n-gram
+        places = torch.arange(before, said.shape[1], device=device)
+        is_here = places < ends.unsqueeze(1)
+        for place in range(before):
+            own = tokens[of_slots, ends - before + place]
+            is_here &= said[:, place : place + followers.shape[1]] == own.unsqueeze(1)
+        rows = to_device(self.at, device).unsqueeze(1).expand(followers.shape)
+        _ban(logits, rows, followers.long(), is_here)
 
 
 class NoRepeatedNgrams:
@@ -118,25 +179,16 @@ class NoRepeatedNgrams:
         self._sizes[slot] = 0
 
     def apply(self, logits: Tensor, at: Longs, slots: Longs, positions: Ints) -> None:
+        for ban in self.bans(at, slots, positions):
+            ban.apply(logits, self._tokens)
+
+    def bans(self, at: Longs, slots: Longs, positions: Ints) -> Iterator[Ban]:
+        """What these rows look for, which sample positions of slots that use it."""
         sizes = self._sizes[slots]
         for size in np.unique(sizes).tolist():
             chosen = (sizes == size) & (positions >= size)  # fewer tokens hold no n-gram
             if chosen.any():
-                self._apply(logits, size, at[chosen], slots[chosen], positions[chosen])
-
-    def _apply(self, logits: Tensor, size: int, at: Longs, slots: Longs, positions: Ints) -> None:
-        device, before = logits.device, size - 1
-        of_slots = torch.from_numpy(slots).to(device)
-        ends = torch.from_numpy(positions).to(device)
-        said = self._tokens[of_slots, : int(positions.max())]  # [rows, longest]; `ends` count
-        followers = said[:, before:]  # the last token of each n-gram
-        places = torch.arange(before, said.shape[1], device=device)
-        is_here = places < ends.unsqueeze(1)
-        for place in range(before):
-            own = self._tokens[of_slots, ends - before + place]
-            is_here &= said[:, place : place + followers.shape[1]] == own.unsqueeze(1)
-        rows = torch.from_numpy(at).unsqueeze(1).expand(followers.shape)
-        _ban(logits, (rows, followers.long()), is_here)
+                yield NgramEnds(size, at[chosen], slots[chosen], positions[chosen])
 
 
 def _without_row(rows: RowPool, slots: Longs) -> list[int]:
@@ -144,9 +196,7 @@ def _without_row(rows: RowPool, slots: Longs) -> list[int]:
     return missing
 
 
-def _ban(logits: Tensor, where: tuple[Tensor, Tensor], is_banned: Tensor) -> None:
+def _ban(logits: Tensor, rows: Tensor, token_ids: Tensor, is_banned: Tensor) -> None:
     """Make tokens impossible; the same one may be named several times."""
-    device = logits.device
-    penalty = torch.zeros(is_banned.shape, device=device).masked_fill_(is_banned, NEVER)
-    rows, token_ids = (index.to(device) for index in where)
+    penalty = torch.zeros(is_banned.shape, device=logits.device).masked_fill_(is_banned, NEVER)
     logits.index_put_((rows, token_ids), penalty, accumulate=True)

@@ -14,7 +14,7 @@ class Build:
     types: Mapping[str, str]  # of the arguments that are no constants: "*bf16", "i32", …
     constants: Mapping[str, object]
     aligned: tuple[str, ...]  # pointers and strides that are multiples of 16
-    options: Mapping[str, int] = field(default_factory=dict)  # num_warps, num_stages
+    options: Mapping[str, object] = field(default_factory=dict)  # num_warps, num_stages
     capabilities: tuple[int, ...] = (80, 90)
     uses_tensor_cores: bool = False
     uses_warp_groups: bool = False  # those that only sm_90 has, twice as fast

@@ -24,11 +24,13 @@ pytest.importorskip("triton", reason="Triton is not installed: the extra `gpu` b
 import triton.language as tl  # noqa: E402
 from triton.runtime import interpreter  # noqa: E402
 
-from stepahead.gpu.cuda import packing, quantised  # noqa: E402
+from stepahead.gpu.cuda import packing, quantised, sampler, sampling_tables  # noqa: E402
 from stepahead.gpu.kernels import (  # noqa: E402
     activation,
+    adjust,
     block_copy,
     cache_write,
+    cuts,
     gumbel,
     int4_linear,
     int8_linear,
@@ -37,6 +39,7 @@ from stepahead.gpu.kernels import (  # noqa: E402
     paged_attention,
     record,
     row_updates,
+    sampling_line,
     split_decode,
     split_sums,
     step_inputs,
@@ -47,9 +50,11 @@ __all__ = [
     "DTYPES",
     "PagedRows",
     "activation",
+    "adjust",
     "assert_close",
     "block_copy",
     "cache_write",
+    "cuts",
     "gumbel",
     "int4_linear",
     "int8_linear",
@@ -61,6 +66,9 @@ __all__ = [
     "random_tensor",
     "record",
     "row_updates",
+    "sampler",
+    "sampling_line",
+    "sampling_tables",
     "split_decode",
     "split_sums",
     "step_inputs",

@@ -1,0 +1,229 @@
+"""SamplingTables: how slots are sampled, on the device by slot, and what the host knows of it.
+
+The host's half changes at once, on the thread that launches steps: `begin` and `needs`. The
+device's half changes by queued work only: a line as one of the tables that updates name, the rows
+beside it by `take_fills`. So the host says what a step uses without asking the device.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ...messages import Adjustments, Floats, Ints, Longs, RowState
+from ..kernels import sampling_line as line
+from ..kernels.adjust import RowMasks, Wishes
+from ..kernels.gumbel import LEAST_TEMPERATURE
+from ..row_pool import RowPlaces, RowTable
+from ..slots import FLOAT32_MAX, INT32_MAX
+from ..token_bans import BadWords, Ban, NoRepeatedNgrams
+from ..uploads import to_device
+
+Fill = Callable[[], None]
+"""Work for the device's queue that gives a slot its rows."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Needs:
+    """What the rows of one step use; the step pays for nothing else."""
+
+    has_top: bool = False  # top-k or top-p, as everything below only of rows that draw
+    has_top_p: bool = False
+    has_min_p: bool = False
+    typical_rows: Longs | None = None
+    typical_p: Floats | None = None  # of those rows
+    has_counts: bool = False
+    has_biases: bool = False
+    has_bans: bool = False
+    has_drafts: bool = False
+    bans: tuple[Ban, ...] = ()  # by words and n-grams
+
+
+class SamplingTables:
+    """Lines and rows of the vocabulary for the slots that want some, and their host's half."""
+
+    def __init__(self, tokens: Tensor, vocab_size: int) -> None:
+        """`tokens` are the tokens by slot, on the device, kept up to date by their owner.
+        # [num_slots, positions] of int32"""
+        num_slots = len(tokens)
+        self.tokens = tokens
+        self._vocab_size = vocab_size
+        self.lines = torch.zeros(
+            (num_slots, line.WIDTH.value), dtype=torch.int32, device=tokens.device
+        )
+        """[num_slots, words]; the device's updates write them, of slots that begin."""
+        self._host = np.zeros((num_slots, line.WIDTH.value), dtype=np.int32)  # as they began
+        self._typical_p = np.ones(num_slots, dtype=np.float32)
+        self._pools = (
+            _Pool(num_slots, vocab_size, torch.int32),
+            _Pool(num_slots, vocab_size, torch.float32),
+            _Pool(num_slots, -(-vocab_size // 32), torch.int32),
+        )
+        self._words = BadWords(tokens)
+        self._ngrams = NoRepeatedNgrams(tokens)
+        self._has_bans = np.zeros((2, num_slots), dtype=np.bool_)  # by words, by n-grams
+        self._fills: list[Fill] = []
+
+    # The host's half
+
+    def begin(self, row: RowState) -> Ints:
+        """A slot begins an epoch; returns the line that an update has to write for it, behind
+        whatever steps before it use."""
+        slot, wishes = row.slot, row.adjustments or _NO_WISHES
+        for pool in self._pools:
+            pool.places.drop(slot)
+        found = _line_of(row, wishes)
+        counts, biases, bans = self._pools
+        if wishes.has_penalties:
+            found[line.COUNTS_ROW.value] = self._fill(counts, slot, Tensor.zero_)
+        if len(wishes.logit_bias) or wishes.allowed_token_ids is not None:
+            found[line.BIASES_ROW.value] = self._fill(biases, slot, _biases_of(wishes))
+        if row.banned_ids and row.min_end > row.num_prompt_tokens:
+            words = _bits_of(row.banned_ids, bans.width)
+            found[line.BANS_ROW.value] = self._fill(bans, slot, _copying(words))
+        kinds: tuple[BadWords | NoRepeatedNgrams, ...] = (self._words, self._ngrams)
+        for number, kind in enumerate(kinds):
+            kind.forget(slot)
+            self._has_bans[number, slot] = kind.uses(wishes)
+            if kind.uses(wishes):
+                kind.start(row, wishes)
+        self._host[slot] = found
+        self._typical_p[slot] = row.typical_p
+        return found
+
+    def needs(self, slots: Longs, positions: Ints) -> Needs:
+        """What a step uses that samples these positions of slots; the rows of a slot stand
+        together, in order.  # both [rows]"""
+        lines = self._host[slots]
+        numbers = lines.view(np.float32)
+        draws = numbers[:, line.TEMPERATURE.value] > LEAST_TEMPERATURE
+        top_k = lines[:, line.TOP_K.value]
+        has_top_k = draws & (top_k > 0) & (top_k < self._vocab_size)
+        has_top_p = draws & (numbers[:, line.TOP_P.value] < 1)
+        has_min_p = draws & (numbers[:, line.LEAST_LOG_SHARE.value] > -np.inf)
+        typical = np.flatnonzero(draws & (self._typical_p[slots] < 1))
+        is_early = positions < lines[:, line.MIN_END.value]
+        return Needs(
+            has_top=bool((has_top_k | has_top_p).any()),
+            has_top_p=bool(has_top_p.any()),
+            has_min_p=bool(has_min_p.any()),
+            typical_rows=typical if len(typical) else None,
+            typical_p=self._typical_p[slots[typical]] if len(typical) else None,
+            has_counts=bool((lines[:, line.COUNTS_ROW.value] >= 0).any()),
+            has_biases=bool((lines[:, line.BIASES_ROW.value] >= 0).any()),
+            has_bans=bool((is_early & (lines[:, line.BANS_ROW.value] >= 0)).any()),
+            has_drafts=bool((slots[1:] == slots[:-1]).any()),
+            bans=self._bans(slots, positions),
+        )
+
+    def take_fills(self) -> tuple[Fill, ...]:
+        """Work for the device's queue, before the step of whoever began since the last call."""
+        fills = tuple(self._fills)
+        self._fills.clear()
+        return fills
+
+    def _fill(self, pool: "_Pool", slot: int, write: Callable[[Tensor], object]) -> int:
+        place = pool.places.take(slot)
+        device = self.tokens.device
+
+        def fill() -> None:
+            write(pool.rows.row(place, pool.width, device))
+
+        self._fills.append(fill)
+        return place
+
+    def _bans(self, slots: Longs, positions: Ints) -> tuple[Ban, ...]:
+        has_words, has_ngrams = (np.flatnonzero(has[slots]) for has in self._has_bans)
+        bans: list[Ban] = []
+        if len(has_words):
+            bans.append(self._words.ban(has_words, slots[has_words], positions[has_words]))
+        if len(has_ngrams):
+            bans += self._ngrams.bans(has_ngrams, slots[has_ngrams], positions[has_ngrams])
+        return tuple(bans)
+
+    # The device's half: for queued work
+
+    def wishes(self, needs: Needs, masks: RowMasks | None = None) -> Wishes:
+        """What is done to the logits of a step."""
+        counts, biases, bans = self._pools
+        return Wishes(
+            self.lines,
+            self.tokens,
+            counts.rows.whole if needs.has_counts else None,
+            biases.rows.whole if needs.has_biases else None,
+            bans.rows.whole if needs.has_bans else None,
+            masks,
+            needs.has_drafts,
+        )
+
+
+class _Pool:
+    """Rows of one kind: which slot has which is the host's, what stands in them the device's."""
+
+    def __init__(self, num_slots: int, width: int, dtype: torch.dtype) -> None:
+        self.width = width
+        self.places = RowPlaces(num_slots)
+        self.rows = RowTable(dtype)
+
+
+_NO_WISHES = Adjustments()
+
+
+def unsupported(row: RowState) -> str | None:
+    """Why a row cannot be sampled on this device; None if it can."""
+    if row.adjustments is not None and row.adjustments.logits_processors:
+        return "logits_processors run on device='cpu' only: on a GPU they would make it wait"
+    return None
+
+
+def _line_of(row: RowState, wishes: Adjustments) -> Ints:
+    """A slot's line, but for the rows it names."""
+    words = np.zeros(line.WIDTH.value, dtype=np.int32)
+    numbers = words.view(np.float32)
+    numbers[line.TEMPERATURE.value] = min(row.temperature, FLOAT32_MAX)
+    numbers[line.TOP_P.value] = row.top_p
+    least = np.float32(row.min_p)
+    numbers[line.LEAST_LOG_SHARE.value] = np.log(least) if least > 0 else -np.inf
+    words[line.TOP_K.value] = min(row.top_k, INT32_MAX)
+    words.view(np.int64)[line.SEED.value // 2] = row.seed
+    words[line.INDEX.value] = row.index
+    words[line.MIN_END.value] = row.min_end
+    words[line.PROMPT.value] = row.num_prompt_tokens
+    if wishes.repetition_penalty == 1:  # the prompt need not be known
+        words[line.COUNTED.value] = row.num_prompt_tokens
+    numbers[line.REPETITION.value] = wishes.repetition_penalty
+    numbers[line.FREQUENCY.value] = wishes.frequency_penalty
+    numbers[line.PRESENCE.value] = wishes.presence_penalty
+    words[[line.COUNTS_ROW.value, line.BIASES_ROW.value, line.BANS_ROW.value]] = -1
+    return words
+
+
+def _biases_of(wishes: Adjustments) -> Callable[[Tensor], object]:
+    """Writes a row of biases; what cannot be sampled is NaN."""
+    ids = np.array(list(wishes.logit_bias), dtype=np.int64)
+    values = np.array(list(wishes.logit_bias.values()), dtype=np.float32)
+    allowed = wishes.allowed_token_ids
+    allowed_ids = None if allowed is None else np.array(allowed, dtype=np.int64)
+
+    def write(row: Tensor) -> None:
+        if allowed_ids is None:
+            row.zero_()
+        else:
+            row.fill_(torch.nan).index_fill_(0, to_device(allowed_ids, row.device), 0.0)
+        row.index_add_(0, to_device(ids, row.device), to_device(values, row.device))
+
+    return write
+
+
+def _bits_of(token_ids: tuple[int, ...], num_words: int) -> NDArray[np.int32]:
+    """The bits of some tokens, as kernels look them up.  # [num_words]"""
+    bits = np.zeros(num_words * 32, dtype=np.bool_)
+    bits[list(token_ids)] = True
+    return np.packbits(bits, bitorder="little").view("<i4").astype(np.int32, copy=False)
+
+
+def _copying(words: Ints) -> Callable[[Tensor], object]:
+    return lambda row: row.copy_(to_device(words, row.device))

@@ -1,0 +1,145 @@
+"""Sampling as the CUDA device does it, against sampling on the processor."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from stepahead.gpu.adjuster import Adjuster
+from stepahead.gpu.sampling import SamplingRows, sample
+from stepahead.gpu.slots import SlotTables
+from stepahead.messages import Adjustments, Ints, RowState
+from stepahead.messages.arrays import Longs
+from stepahead.messages.token_bias import TokenBias
+
+from .interpreter import sampler, sampling_tables
+
+VOCAB = 70
+SLOTS = 6
+LENGTH = 64
+
+Rng = np.random.Generator
+
+
+def draw_row(rng: Rng, slot: int, token_ids: Ints, num_prompt_tokens: int) -> RowState:
+    """A sequence with some of everything."""
+
+    def maybe(value: Any, otherwise: Any) -> Any:
+        return value if rng.random() < 0.35 else otherwise
+
+    ids = rng.integers(0, VOCAB, 60).tolist()
+    adjustments = Adjustments(
+        repetition_penalty=maybe(float(rng.choice([0.5, 1.5, 3])), 1.0),
+        frequency_penalty=maybe(float(rng.normal()), 0.0),
+        presence_penalty=maybe(float(rng.normal()), 0.0),
+        logit_bias=TokenBias(maybe({ids[0]: 2.5, ids[1]: -np.inf, ids[2]: -1.0}, {})),
+        allowed_token_ids=maybe(tuple(ids[3:40]), None),
+        bad_words=maybe((tuple(ids[40:41]), tuple(ids[41:43]), tuple(ids[43:46])), ()),
+        no_repeat_ngram_size=maybe(int(rng.integers(1, 5)), 0),
+    )
+    return RowState(
+        slot=slot,
+        epoch=0,
+        token_ids=token_ids,
+        num_prompt_tokens=num_prompt_tokens,
+        block_ids=np.zeros(0, dtype=np.int32),
+        temperature=float(rng.choice([0.0, 0.5, 1.0, 2.0])),
+        top_k=maybe(int(rng.choice([1, 5, 50, 1000])), 0),
+        top_p=maybe(float(rng.choice([0.1, 0.7, 0.95])), 1.0),
+        min_p=maybe(float(rng.choice([0.02, 0.3, 1.0])), 0.0),
+        typical_p=maybe(float(rng.choice([0.2, 0.9])), 1.0),
+        seed=int(rng.integers(-(2**63), 2**63)),
+        index=int(rng.integers(0, 3)),
+        min_end=len(token_ids) + int(rng.choice([0, 2])),
+        banned_ids=maybe(tuple(ids[46:49]), ()),
+        adjustments=maybe(None, adjustments),
+    )
+
+
+class Both:
+    """Sequences in slots, on the processor and as the CUDA device keeps them."""
+
+    def __init__(self, rng: Rng, ops: sampler.SamplerOps) -> None:
+        self._rng = rng
+        self._ops = ops
+        self.slots = SlotTables(SLOTS, LENGTH - 1, 16)
+        self._adjuster = Adjuster(torch.from_numpy(self.slots.tokens))
+        self.tokens = torch.from_numpy(self.slots.tokens)  # one memory, written by both devices
+        self.tables = sampling_tables.SamplingTables(self.tokens, VOCAB)
+        self.ends = np.zeros(SLOTS, dtype=np.int32)
+
+    def start(self, slot: int) -> None:
+        """Another sequence takes the slot, some way into its answer."""
+        prompt, said = int(self._rng.integers(1, 9)), int(self._rng.integers(0, 9))
+        token_ids = self._rng.integers(0, VOCAB, prompt + said).astype(np.int32)
+        self.begin(draw_row(self._rng, slot, token_ids, prompt))
+
+    def begin(self, row: RowState) -> None:
+        self.slots._replace(row)
+        self._adjuster.apply([row])
+        self.tables.lines[row.slot] = torch.from_numpy(self.tables.begin(row))
+        for fill in self.tables.take_fills():
+            fill()
+        self.ends[row.slot] = len(row.token_ids)
+
+    def step(self, chosen: Longs, change: Callable[[Tensor], object] = lambda logits: None) -> None:
+        """Sample some slots on both, some rows with drafts; ids must be equal."""
+        slots, positions = self._rows(chosen)
+        logits = torch.from_numpy(self._rng.normal(0, 3, (len(slots), VOCAB)).astype(np.float32))
+        change(logits)
+        expected = self._on_processor(logits.clone(), slots, positions)
+        padded = np.append(slots, [-1, -1]).astype(np.int32)
+        ends = np.append(positions, [0, 0]).astype(np.int32)
+
+        given = sampler.sample_rows(
+            torch.cat([logits, torch.full((2, VOCAB), torch.nan)]),
+            torch.from_numpy(padded),
+            torch.from_numpy(ends),
+            self.tables,
+            self.tables.needs(slots, positions),
+            ops=self._ops,
+        )
+
+        assert given.tolist() == [*expected.tolist(), 0, 0]
+        self.slots.record(slots, positions, expected)
+        self.ends[chosen] += 1
+
+    def _rows(self, chosen: Longs) -> tuple[Longs, Ints]:
+        counts = self._rng.choice([1, 1, 3], len(chosen))
+        slots = chosen.repeat(counts)
+        positions = np.concatenate(
+            [self.ends[slot] + np.arange(n) for slot, n in zip(chosen, counts, strict=True)]
+        ).astype(np.int32)
+        for slot, n in zip(chosen, counts, strict=True):
+            drafts = self._rng.integers(0, VOCAB, n - 1)
+            self.slots.tokens[slot, self.ends[slot] : self.ends[slot] + n - 1] = drafts
+        return slots, positions
+
+    def _on_processor(self, logits: Tensor, slots: Longs, positions: Ints) -> Ints:
+        self._adjuster.adjust(logits, slots, positions)
+        return sample(logits, SamplingRows.of(self.slots, slots, positions))
+
+
+def run(both: Both, rng: Rng, steps: int) -> None:
+    for slot in range(SLOTS):
+        both.start(slot)
+    for _ in range(steps):
+        for slot in range(SLOTS):
+            if both.ends[slot] > LENGTH - 6 or rng.random() < 0.1:
+                both.start(slot)
+        both.step(rng.permutation(SLOTS)[: rng.integers(1, SLOTS)])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_references_sample_what_the_processor_samples(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    run(Both(rng, sampler.REFERENCES), rng, steps=12)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_kernels_sample_what_the_processor_samples(seed: int) -> None:
+    rng = np.random.default_rng(seed + 100)
+    run(Both(rng, sampler.KERNELS), rng, steps=2)
