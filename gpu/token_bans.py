@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..messages import Adjustments, Bools, Ints, Longs, RowState, frozen_ints
+from ..messages import Adjustments, Ints, Longs, RowState, frozen_ints
 from .row_pool import RowPool
-from .uploads import to_device
+from .uploads import for_device, to_device, uploaded
 
 NEVER = float("-inf")
 
@@ -79,22 +79,24 @@ class Ban(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WordEnds:
-    """The last tokens of words, banned where the tokens before them were said; one word a line."""
+    """The last tokens of words, banned where the tokens before them were said; one word a line.
+    Tensors of the host."""
 
-    at: Longs  # the row of the logits
-    slots: Longs
-    places: Ints  # [words, longest - 1] positions of what was said
-    before: Ints  # [words, longest - 1] what would have to stand there; -1: anything
-    last: Longs
-    has_room: Bools  # as many tokens were said
+    at: Tensor  # the row of the logits
+    slots: Tensor
+    places: Tensor  # [words, longest - 1] positions of what was said
+    before: Tensor  # [words, longest - 1] what would have to stand there; -1: anything
+    last: Tensor
+    has_room: Tensor  # as many tokens were said
 
     def apply(self, logits: Tensor, tokens: Tensor) -> None:
-        device = logits.device
-        said = tokens[to_device(self.slots[:, None], device), to_device(self.places, device)]
-        before = to_device(self.before, device)
-        is_here = ((before == said) | (before < 0)).all(dim=1)
-        is_here &= to_device(self.has_room, device)
-        _ban(logits, to_device(self.at, device), to_device(self.last, device), is_here)
+        at, slots, places, before, last, has_room = (
+            uploaded(column, logits.device)
+            for column in (self.at, self.slots, self.places, self.before, self.last, self.has_room)
+        )
+        said = tokens[slots.unsqueeze(1), places]
+        is_here = ((before == said) | (before < 0)).all(dim=1) & has_room
+        _ban(logits, at, last, is_here)
 
 
 class BadWords:
@@ -128,14 +130,9 @@ class BadWords:
         for line, word in zip(wanted, every, strict=True):
             line[len(line) - len(word) :] = word  # they end together
         places = positions[row, None] - np.arange(wanted.shape[1] - 1, 0, -1, dtype=np.int32)
-        return WordEnds(
-            at=at[row],
-            slots=slots[row],
-            places=places.clip(0),
-            before=wanted[:, :-1],
-            last=wanted[:, -1].astype(np.int64),
-            has_room=lengths - 1 <= (positions - self._prompts[slots])[row],  # only in the answer
-        )
+        has_room = lengths - 1 <= (positions - self._prompts[slots])[row]  # only in the answer
+        columns = (at[row], slots[row], places.clip(0), wanted[:, :-1], wanted[:, -1], has_room)
+        return WordEnds(*(for_device(column, self._tokens.device) for column in columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,23 +140,24 @@ class NgramEnds:
     """What once followed the last tokens of rows, whose n-grams are all of one size."""
 
     size: int
-    at: Longs
-    slots: Longs
-    positions: Ints  # that are sampled: so many tokens there are before
+    longest: int
+    at: Tensor  # these on the host
+    slots: Tensor
+    positions: Tensor  # that are sampled: so many tokens there are before
 
     def apply(self, logits: Tensor, tokens: Tensor) -> None:
         device, before = logits.device, self.size - 1
-        of_slots = to_device(self.slots, device)
-        ends = to_device(self.positions, device)
-        said = tokens[of_slots, : int(self.positions.max())]  # [rows, longest]; `ends` count
+        of_slots = uploaded(self.slots, device)
+        ends = uploaded(self.positions, device)
+        said = tokens[of_slots, : self.longest]  # [rows, longest]; `ends` count
         followers = said[:, before:]  # the last token of each n-gram
         places = torch.arange(before, said.shape[1], device=device)
         is_here = places < ends.unsqueeze(1)
         for place in range(before):
             own = tokens[of_slots, ends - before + place]
             is_here &= said[:, place : place + followers.shape[1]] == own.unsqueeze(1)
-        rows = to_device(self.at, device).unsqueeze(1).expand(followers.shape)
-        _ban(logits, rows, followers.long(), is_here)
+        rows = uploaded(self.at, device).unsqueeze(1).expand(followers.shape)
+        _ban(logits, rows, followers, is_here)
 
 
 class NoRepeatedNgrams:
@@ -188,7 +186,9 @@ class NoRepeatedNgrams:
         for size in np.unique(sizes).tolist():
             chosen = (sizes == size) & (positions >= size)  # fewer tokens hold no n-gram
             if chosen.any():
-                yield NgramEnds(size, at[chosen], slots[chosen], positions[chosen])
+                columns = at[chosen], slots[chosen], positions[chosen]
+                on_host = (for_device(column, self._tokens.device) for column in columns)
+                yield NgramEnds(size, int(columns[2].max()), *on_host)
 
 
 def _without_row(rows: RowPool, slots: Longs) -> list[int]:
@@ -199,4 +199,4 @@ def _without_row(rows: RowPool, slots: Longs) -> list[int]:
 def _ban(logits: Tensor, rows: Tensor, token_ids: Tensor, is_banned: Tensor) -> None:
     """Make tokens impossible; the same one may be named several times."""
     penalty = torch.zeros(is_banned.shape, device=logits.device).masked_fill_(is_banned, NEVER)
-    logits.index_put_((rows, token_ids), penalty, accumulate=True)
+    logits.index_put_((rows, token_ids.long()), penalty, accumulate=True)

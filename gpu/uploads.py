@@ -1,4 +1,4 @@
-"""Numbers of the host on a device, without waiting for either."""
+"""Numbers of the host on their way to a device, without waiting for either."""
 
 from typing import Any
 
@@ -8,11 +8,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 
-def to_device(array: NDArray[np.generic], device: torch.device) -> Tensor:
-    """An array that nobody changes any more as a tensor: the same memory on the processor. To a GPU
-    it is copied from pinned memory, which torch keeps until the copy is done."""
+def for_device(array: NDArray[np.generic], device: torch.device) -> Tensor:
+    """An array that nobody changes any more as a tensor of the host, in pinned memory for a GPU:
+    copying it there is then only queued, and torch keeps the memory until that is done."""
     values: NDArray[Any] = array if array.flags.writeable else array.copy()
     tensor = torch.from_numpy(values)
-    if device.type == "cpu":
-        return tensor
-    return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor if device.type == "cpu" else tensor.pin_memory()
+
+
+def uploaded(tensor: Tensor, device: torch.device) -> Tensor:
+    """What `for_device` gave, on the device."""
+    return tensor.to(device, non_blocking=True)
+
+
+def to_device(array: NDArray[np.generic], device: torch.device) -> Tensor:
+    """An array that nobody changes any more, on the device; the same memory on the processor."""
+    return uploaded(for_device(array, device), device)

@@ -18,9 +18,9 @@ from .kernels import interpreter  # noqa: F401  # before any kernel: here they a
 from stepahead.gpu.cuda.changes import Changes, TableShape
 from stepahead.gpu.cuda.device import CudaDevice, Post
 from stepahead.gpu.cuda.graphs import Capture
-from stepahead.gpu.cuda.gumbel_sampler import GumbelSampler, SampledRows
 from stepahead.gpu.cuda.opening import Place, open_paged_device
 from stepahead.gpu.cuda.ops import TorchOps, TritonOps
+from stepahead.gpu.cuda.sampler import sample_rows
 from stepahead.gpu.cuda.staging import Staging
 from stepahead.gpu.cuda.streams import Mark, Streams, ThreadStreams
 from stepahead.gpu.options import DeviceOptions
@@ -30,16 +30,15 @@ from .device_driver import call_at_once
 __all__ = [
     "Changes",
     "CudaDevice",
-    "GumbelSampler",
     "Mark",
     "OpaqueOps",
-    "SampledRows",
     "Staging",
     "TableShape",
     "ThreadStreams",
     "TorchOps",
     "TritonOps",
     "open_paged",
+    "sample_rows",
 ]
 
 # As they are called without gradients; `resolve_conj` is tolist and numpy, `lift_fresh` a tensor

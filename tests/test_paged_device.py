@@ -3,12 +3,15 @@
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from stepahead.messages import SampleRows, StepDone, StepFailed, ToldTokens
+from stepahead.messages import Adjustments, SampleRows, StepDone, StepFailed, ToldTokens
 from stepahead.messages.arrays import NO_INTS, NO_LONGS, frozen_ints, frozen_longs
+from stepahead.messages.token_bias import TokenBias
 
 from .device_driver import Driver, generate, generate_drafted, make_plan, make_row
 from .paged_devices import CudaDevice, OpaqueOps, TritonOps, open_paged
@@ -68,6 +71,37 @@ def test_every_family_says_what_it_says_on_the_processor(family: str, tmp_path: 
         device.close()
 
     assert said[:2] == said[2:]
+
+
+WISHES: dict[str, dict[str, Any]] = {
+    "cuts": {"top_k": 9, "top_p": 0.9, "min_p": 0.02},
+    "typical": {"typical_p": 0.6},
+    "penalties": {"adjustments": Adjustments(repetition_penalty=1.3, presence_penalty=0.5)},
+    "counts": {"adjustments": Adjustments(frequency_penalty=1.5)},
+    "biases": {"adjustments": Adjustments(logit_bias=TokenBias({3: 5.0, 4: -np.inf}))},
+    "allowed ids": {"adjustments": Adjustments(allowed_token_ids=tuple(range(40, 60)))},
+    "bad words": {"adjustments": Adjustments(bad_words=((35,), (67, 21), (55, 29, 26)))},
+    "n-grams": {"adjustments": Adjustments(no_repeat_ngram_size=1)},
+    "an end that is banned": {"min_end": 15, "banned_ids": tuple(range(0, 96, 2))},
+}
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("name", WISHES)
+def test_what_a_request_wishes_is_what_it_gets_on_the_processor(
+    folder: Path, device: CudaDevice, name: str, temperature: float
+) -> None:
+    sampling: dict[str, Any] = {"temperature": temperature, "seed": 4, **WISHES[name]}
+    processor = open_device(folder)
+    expected = generate(processor, PROMPTS, 12, chunk=4, **sampling)
+    processor.close()
+
+    assert generate(device, PROMPTS, 12, chunk=4, **sampling) == expected
+    drafted, _ = generate_drafted(device, PROMPTS, expected, wrong_every=3, **sampling)
+    assert drafted == expected
+    assert generate(device, PROMPTS, 12, chunk=4, temperature=temperature, seed=4) != expected or (
+        temperature == 0 and name in ("cuts", "typical")
+    )
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -334,14 +368,15 @@ def test_nan_in_one_row_leaves_the_others_and_later_owners_of_its_blocks_alone(
 
 def test_what_cannot_be_had_yet_fails_its_own_row_and_says_so(device: CudaDevice) -> None:
     driver = Driver(device)
-    rows = [make_row(0, [1, 2], [0], top_p=0.9, min_p=0.1, temperature=1.0), make_row(1, [3], [1])]
+    wishes = Adjustments(logits_processors=("shout",))
+    rows = [make_row(0, [1, 2], [0], adjustments=wishes), make_row(1, [3], [1])]
 
     done = driver.run([(0, 0, 1, False), (1, 0, 1, True)], rows)
     then = driver.run([(0, 1, 1, True), (1, 1, 1, True)])
     last = driver.run([(0, 0, 1, True)], [make_row(0, [5], [0])])
 
     assert [failed.row for failed in (*done.failed, *then.failed)] == [0, 0]
-    assert "cannot do top_p, min_p yet" in done.failed[0].error
+    assert "logits_processors" in done.failed[0].error
     assert done.failed[0].error == then.failed[0].error
     assert then.token_ids[0] == -1
     assert then.token_ids[1] >= 0

@@ -117,7 +117,7 @@ class Kernels:
         }
         return KernelCase(
             f"sampling, {rows} rows of {vocab:,}",
-            lambda: self._ops.sample(logits, slots=slots, positions=slots, **tables),
+            lambda: self._ops.draw(logits, slots=slots, positions=slots, **tables),
             num_bytes=2 * rows * vocab,
         )
 

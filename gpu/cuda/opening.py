@@ -24,7 +24,6 @@ from .decoder import PagedDecoder
 from .device import CudaDevice, Post
 from .finding import find_gpu, why_no_gpu
 from .graphs import Capture, CudaCapture
-from .gumbel_sampler import GumbelSampler
 from .kv_memory import KVMemory
 from .memory import check_weights, free_and_total, size_gpu_pool
 from .ops import Ops, TritonOps
@@ -194,7 +193,6 @@ class _Opening:
             pinned = place.device.type == "cuda"
             there = torch.device("cpu")
             host_kv = memory(num_blocks=host.num_blocks, device=there, pinned=pinned)
-        sampler = GumbelSampler(options.num_slots, place.device, place.ops)
         tables = DeviceTables(
             place.device,
             num_slots=options.num_slots,
@@ -202,12 +200,10 @@ class _Opening:
             block_size=options.block_size,
             num_blocks=pool.num_blocks,
             vocab_size=config.vocab_size,
-            sampling=sampler.tables,
         )
         return StepRunner(
             PagedDecoder(config, weights, kv, place.ops, pool.max_model_len),
             tables,
-            sampler,
             ops=place.ops,
             streams=place.streams(),
             kv=kv,

@@ -13,9 +13,17 @@ from torch import Tensor
 
 from ..attention import Scores
 from ..kernels.activation import silu_mul, silu_mul_reference
+from ..kernels.adjust import (
+    Wishes,
+    adjust,
+    adjust_reference,
+    count_tokens,
+    count_tokens_reference,
+)
 from ..kernels.attention_parts import PagedRows
 from ..kernels.block_copy import BlockCopier, copy_blocks_reference
 from ..kernels.cache_write import write_cache, write_cache_reference
+from ..kernels.cuts import find_cuts, find_cuts_reference
 from ..kernels.gumbel import sample_gumbel, sample_gumbel_reference
 from ..kernels.norm import add_rms_norm, add_rms_norm_reference
 from ..kernels.paged_attention import paged_attention, paged_attention_reference
@@ -86,7 +94,17 @@ class Ops(Protocol):
         self, query: Tensor, keys: Tensor, values: Tensor, rows: PagedRows, scores: Scores
     ) -> Tensor: ...
 
-    def sample(
+    def count_tokens(self, slots: Tensor, positions: Tensor, wishes: Wishes) -> None: ...
+
+    def adjust(
+        self, logits: Tensor, slots: Tensor, positions: Tensor, wishes: Wishes
+    ) -> Tensor: ...
+
+    def find_cuts(
+        self, logits: Tensor, slots: Tensor, lines: Tensor, *, has_top: bool, has_top_p: bool
+    ) -> Tensor: ...
+
+    def draw(
         self,
         logits: Tensor,
         *,
@@ -95,6 +113,7 @@ class Ops(Protocol):
         temperature: Tensor,
         seed: Tensor,
         index: Tensor,
+        cuts: Tensor | None = None,
     ) -> Tensor: ...
 
 
@@ -108,7 +127,10 @@ class TritonOps:
     silu_mul = staticmethod(silu_mul)
     linear = staticmethod(F.linear)
     write_cache = staticmethod(write_cache)
-    sample = staticmethod(sample_gumbel)
+    count_tokens = staticmethod(count_tokens)
+    adjust = staticmethod(adjust)
+    find_cuts = staticmethod(find_cuts)
+    draw = staticmethod(sample_gumbel)
 
     @staticmethod
     def block_copier(
@@ -141,7 +163,10 @@ class TorchOps:
     linear = staticmethod(F.linear)
     write_cache = staticmethod(write_cache_reference)
     attend = staticmethod(paged_attention_reference)
-    sample = staticmethod(sample_gumbel_reference)
+    count_tokens = staticmethod(count_tokens_reference)
+    adjust = staticmethod(adjust_reference)
+    find_cuts = staticmethod(find_cuts_reference)
+    draw = staticmethod(sample_gumbel_reference)
 
     @staticmethod
     def block_copier(

@@ -10,18 +10,20 @@ from torch import Tensor
 
 from ...messages import Copies, Ints, StepPlan
 from ...messages.arrays import NO_INTS
+from ..kernels.adjust import RowMasks
 from ..kernels.step_inputs import StepTensors
 from ..verify import sampled_positions, sampled_tokens
 from .changes import Changes
 from .decoder import PagedDecoder, StepRows
 from .graphs import Capture, DecodeGraphs, GraphFacts, graph_sizes
-from .gumbel_sampler import GumbelSampler, SampledRows
 from .kv_memory import KVMemory
 from .ops import CopyBlocks, Ops
 from .running_step import RunningStep
+from .sampler import sample_rows
+from .sampling_tables import Fill, Needs, unsupported
 from .staging import Staging
 from .streams import Streams
-from .tables import SAMPLING, DeviceTables
+from .tables import DeviceTables
 from .weights import DecoderWeights
 
 MasksOf: TypeAlias = Callable[[StepPlan], Mapping[int, Ints]]
@@ -55,7 +57,6 @@ class StepRunner:
         self,
         decoder: PagedDecoder,
         tables: DeviceTables,
-        sampler: GumbelSampler,
         *,
         ops: Ops,
         streams: Streams,
@@ -68,7 +69,6 @@ class StepRunner:
         self.streams = streams
         self._decoder = decoder
         self._tables = tables
-        self._sampler = sampler
         self._ops = ops
         self._staging = Staging(streams)
         self._refused: dict[int, str] = {}  # by slot, why its request cannot be had
@@ -106,14 +106,17 @@ class StepRunner:
         """Queue a plan: its copies, what it changes, its rows, and sampling as soon as `masks_of`
         has given the masks of its rows. Raises, with nothing queued, where it does not fit."""
         sent = self._send(plan)
+        fills = self._tables.sampling.take_fills()
         step = RunningStep(plan, self._refused_rows(plan))
-        self.streams.run(step.caught(partial(self._compute, step, sent)))
+        self.streams.run(step.caught(partial(self._compute, step, sent, fills)))
         num_samples = len(sent.places)
         if not num_samples:
             step.ends_with(self.streams.mark())
             return step
+        rows, positions = sampled_positions(plan)
+        needs = self._tables.sampling.needs(plan.slots[rows], positions)
         masks = None if plan.masks is None else self._send_masks(plan, masks_of(plan))
-        self.streams.run(step.caught(partial(self._sample, step, sent, masks)))
+        self.streams.run(step.caught(partial(self._sample, step, sent, needs, masks)))
         fetched = self.streams.host_words(num_samples)
         step.ends_with(self.streams.fetch(lambda: step.sampled_or(fetched), fetched), fetched)
         return step
@@ -121,7 +124,8 @@ class StepRunner:
     def skip(self, plan: StepPlan) -> None:
         """Take over what a plan changes without running it."""
         updates, values = self._staging.send(self._changes_of(plan).columns())
-        self.streams.run(lambda: self._ops.update_rows(self._tables.rows, updates, values))
+        fills = self._tables.sampling.take_fills()
+        self.streams.run(lambda: self._update(updates, values, fills))
 
     def replace_weights(self, weights: DecoderWeights) -> None:
         """Run others of the same shape from now on; no step may be queued."""
@@ -135,7 +139,7 @@ class StepRunner:
         changes = self._tables.changes_of(plan)
         for row in plan.new_rows:
             self._refused.pop(row.slot, None)
-            why = self._sampler.start(row, changes, SAMPLING)
+            why = unsupported(row)
             if why is not None:
                 self._refused[row.slot] = why
         return changes
@@ -168,15 +172,13 @@ class StepRunner:
         )
         return _Sent(*self._staging.send(parts))
 
-    def _send_masks(
-        self, plan: StepPlan, masks: Mapping[int, Ints]
-    ) -> tuple[Tensor, Tensor] | None:
+    def _send_masks(self, plan: StepPlan, masks: Mapping[int, Ints]) -> RowMasks | None:
         if not masks:
             return None
         rows, _ = sampled_positions(plan)
-        places = np.searchsorted(rows, np.array(list(masks)))
-        at, words = self._staging.send((places, np.stack(list(masks.values()))))
-        return at, words
+        mask_of = np.full(len(rows), -1, dtype=np.int32)
+        mask_of[np.searchsorted(rows, np.array(list(masks)))] = np.arange(len(masks))
+        return RowMasks(*self._staging.send((np.stack(list(masks.values())), mask_of)))
 
     def _require_copies(self, copies: Copies) -> None:
         """Raise IndexError where a block lies outside its memory."""
@@ -212,12 +214,12 @@ class StepRunner:
         self._graphs.replay(num_rows)
         return self._decoded[:num_rows]
 
-    def _compute(self, step: RunningStep, sent: _Sent) -> None:
+    def _compute(self, step: RunningStep, sent: _Sent, fills: tuple[Fill, ...]) -> None:
         tables, plan = self._tables, step.plan
         if plan.copies is not None:
             self._copy_out(sent.out_hosts, sent.out_blocks)
             self._copy_in(sent.in_blocks, sent.in_hosts)
-        self._ops.update_rows(tables.rows, sent.updates, sent.values)
+        self._update(sent.updates, sent.values, fills)
         num_rows, num_tokens = len(plan.slots), plan.num_tokens
         if not num_rows:
             return
@@ -234,11 +236,16 @@ class StepRunner:
         if len(sent.places):
             step.logits = self._decoder.logits(hidden.index_select(0, sent.places))
 
-    def _sample(self, step: RunningStep, sent: _Sent, masks: tuple[Tensor, Tensor] | None) -> None:
+    def _update(self, updates: Tensor, values: Tensor, fills: tuple[Fill, ...]) -> None:
+        for fill in fills:
+            fill()
+        self._ops.update_rows(self._tables.rows, updates, values)
+
+    def _sample(self, step: RunningStep, sent: _Sent, needs: Needs, masks: RowMasks | None) -> None:
         assert step.logits is not None
-        rows = SampledRows(sent.sample_slots, sent.sample_positions, *(masks or ()))
-        step.sampled = self._sampler.sample(step.logits, rows)
-        self._ops.record(
-            step.sampled, sent.sample_slots, sent.sample_positions, self._tables.tokens
+        slots, positions, tables = sent.sample_slots, sent.sample_positions, self._tables
+        logits, step.logits = step.logits, None
+        step.sampled = sample_rows(
+            logits, slots, positions, tables.sampling, needs, masks, ops=self._ops
         )
-        step.logits = None
+        self._ops.record(step.sampled, slots, positions, tables.tokens)

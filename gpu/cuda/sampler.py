@@ -3,40 +3,14 @@
 Nothing here asks the device for a number: what a step uses is known to the host (`Needs`).
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from ..kernels import sampling_line as line
-from ..kernels.adjust import (
-    RowMasks,
-    adjust,
-    adjust_reference,
-    count_tokens,
-    count_tokens_reference,
-)
-from ..kernels.cuts import find_cuts, find_cuts_reference
-from ..kernels.gumbel import sample_gumbel, sample_gumbel_reference
-from ..uploads import to_device
+from ..kernels.adjust import RowMasks
+from ..uploads import uploaded
+from .ops import Ops
 from .sampling_tables import Needs, SamplingTables
 from .typical import keep_typical
-
-
-@dataclass(frozen=True, slots=True)
-class SamplerOps:
-    """What sampling calls; the functions of `gpu/kernels` say what each computes."""
-
-    count_tokens: Callable[..., None]
-    adjust: Callable[..., Tensor]
-    find_cuts: Callable[..., Tensor]
-    draw: Callable[..., Tensor]
-
-
-KERNELS = SamplerOps(count_tokens, adjust, find_cuts, sample_gumbel)
-REFERENCES = SamplerOps(
-    count_tokens_reference, adjust_reference, find_cuts_reference, sample_gumbel_reference
-)
 
 
 def sample_rows(
@@ -47,17 +21,15 @@ def sample_rows(
     needs: Needs,
     masks: RowMasks | None = None,
     *,
-    ops: SamplerOps | None = None,
+    ops: Ops,
 ) -> Tensor:
     """A token id for each row of logits [rows, vocab], which are the caller's no more; NOT_NUMBERS
     where they are not numbers, NONE_LEFT where nothing can be sampled, 0 for padding (slot -1).
     # [rows] of int32
 
     Slots and the positions that the samples take are [rows] of int32 on the device; `needs` is what
-    the tables say of the same rows, whose padding stands last. Without `ops` the kernels run on a
-    GPU, and their references elsewhere.
+    the tables say of the same rows, whose padding stands last.
     """
-    ops = ops or (KERNELS if logits.is_cuda else REFERENCES)
     wishes = tables.wishes(needs, masks)
     if wishes.counts is not None:
         ops.count_tokens(slots, positions, wishes)
@@ -68,13 +40,12 @@ def sample_rows(
         for ban in needs.bans:
             ban.apply(logits, tables.tokens)
     cuts = None
-    if needs.has_top or needs.has_min_p or needs.typical_rows is not None:
+    if needs.has_top or needs.has_min_p or needs.typical is not None:
         top = {"has_top": needs.has_top, "has_top_p": needs.has_top_p}
         cuts = ops.find_cuts(logits, slots, tables.lines, **top)
-    if cuts is not None and needs.typical_rows is not None and needs.typical_p is not None:
+    if cuts is not None and needs.typical is not None:
         logits = logits.float()
-        at = to_device(needs.typical_rows, logits.device)
-        mass = to_device(needs.typical_p, logits.device)
+        at, mass = (uploaded(column, logits.device) for column in needs.typical)
         temperature = line.floats(tables.lines, line.TEMPERATURE)[slots[at].long()]
         logits[at] = keep_typical(logits[at], temperature, cuts[at], mass)
     return ops.draw(

@@ -7,6 +7,7 @@ beside it by `take_fills`. So the host says what a step uses without asking the 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from ..kernels.gumbel import LEAST_TEMPERATURE
 from ..row_pool import RowPlaces, RowTable
 from ..slots import FLOAT32_MAX, INT32_MAX
 from ..token_bans import BadWords, Ban, NoRepeatedNgrams
-from ..uploads import to_device
+from ..uploads import for_device, uploaded
 
 Fill = Callable[[], None]
 """Work for the device's queue that gives a slot its rows."""
@@ -33,8 +34,7 @@ class Needs:
     has_top: bool = False  # top-k or top-p, as everything below only of rows that draw
     has_top_p: bool = False
     has_min_p: bool = False
-    typical_rows: Longs | None = None
-    typical_p: Floats | None = None  # of those rows
+    typical: tuple[Tensor, Tensor] | None = None  # rows of typical-p and theirs, on the host
     has_counts: bool = False
     has_biases: bool = False
     has_bans: bool = False
@@ -80,10 +80,12 @@ class SamplingTables:
         if wishes.has_penalties:
             found[line.COUNTS_ROW.value] = self._fill(counts, slot, Tensor.zero_)
         if len(wishes.logit_bias) or wishes.allowed_token_ids is not None:
-            found[line.BIASES_ROW.value] = self._fill(biases, slot, _biases_of(wishes))
+            write = _biases_of(wishes, self.tokens.device)
+            found[line.BIASES_ROW.value] = self._fill(biases, slot, write)
         if row.banned_ids and row.min_end > row.num_prompt_tokens:
-            words = _bits_of(row.banned_ids, bans.width)
-            found[line.BANS_ROW.value] = self._fill(bans, slot, _copying(words))
+            words = for_device(_bits_of(row.banned_ids, bans.width), self.tokens.device)
+            copy = partial(Tensor.copy_, other=words, non_blocking=True)
+            found[line.BANS_ROW.value] = self._fill(bans, slot, copy)
         kinds: tuple[BadWords | NoRepeatedNgrams, ...] = (self._words, self._ngrams)
         for number, kind in enumerate(kinds):
             kind.forget(slot)
@@ -110,8 +112,7 @@ class SamplingTables:
             has_top=bool((has_top_k | has_top_p).any()),
             has_top_p=bool(has_top_p.any()),
             has_min_p=bool(has_min_p.any()),
-            typical_rows=typical if len(typical) else None,
-            typical_p=self._typical_p[slots[typical]] if len(typical) else None,
+            typical=self._on_host(typical, self._typical_p[slots[typical]]),
             has_counts=bool((lines[:, line.COUNTS_ROW.value] >= 0).any()),
             has_biases=bool((lines[:, line.BIASES_ROW.value] >= 0).any()),
             has_bans=bool((is_early & (lines[:, line.BANS_ROW.value] >= 0)).any()),
@@ -134,6 +135,12 @@ class SamplingTables:
 
         self._fills.append(fill)
         return place
+
+    def _on_host(self, rows: Longs, numbers: Floats) -> tuple[Tensor, Tensor] | None:
+        if not len(rows):
+            return None
+        device = self.tokens.device
+        return for_device(rows, device), for_device(numbers, device)
 
     def _bans(self, slots: Longs, positions: Ints) -> tuple[Ban, ...]:
         has_words, has_ngrams = (np.flatnonzero(has[slots]) for has in self._has_bans)
@@ -201,19 +208,21 @@ def _line_of(row: RowState, wishes: Adjustments) -> Ints:
     return words
 
 
-def _biases_of(wishes: Adjustments) -> Callable[[Tensor], object]:
+def _biases_of(wishes: Adjustments, device: torch.device) -> Callable[[Tensor], object]:
     """Writes a row of biases; what cannot be sampled is NaN."""
-    ids = np.array(list(wishes.logit_bias), dtype=np.int64)
-    values = np.array(list(wishes.logit_bias.values()), dtype=np.float32)
+    ids = for_device(np.array(list(wishes.logit_bias), dtype=np.int64), device)
+    values = for_device(np.array(list(wishes.logit_bias.values()), dtype=np.float32), device)
     allowed = wishes.allowed_token_ids
-    allowed_ids = None if allowed is None else np.array(allowed, dtype=np.int64)
+    allowed_ids = None
+    if allowed is not None:
+        allowed_ids = for_device(np.array(allowed, dtype=np.int64), device)
 
     def write(row: Tensor) -> None:
         if allowed_ids is None:
             row.zero_()
         else:
-            row.fill_(torch.nan).index_fill_(0, to_device(allowed_ids, row.device), 0.0)
-        row.index_add_(0, to_device(ids, row.device), to_device(values, row.device))
+            row.fill_(torch.nan).index_fill_(0, uploaded(allowed_ids, device), 0.0)
+        row.index_add_(0, uploaded(ids, device), uploaded(values, device))
 
     return write
 
@@ -223,7 +232,3 @@ def _bits_of(token_ids: tuple[int, ...], num_words: int) -> NDArray[np.int32]:
     bits = np.zeros(num_words * 32, dtype=np.bool_)
     bits[list(token_ids)] = True
     return np.packbits(bits, bitorder="little").view("<i4").astype(np.int32, copy=False)
-
-
-def _copying(words: Ints) -> Callable[[Tensor], object]:
-    return lambda row: row.copy_(to_device(words, row.device))

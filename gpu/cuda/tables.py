@@ -1,19 +1,17 @@
 """DeviceTables: what the GPU remembers of every slot between steps, changed only by its kernels."""
 
-from collections.abc import Sequence
-
 import torch
-from torch import Tensor
 
 from ...messages import StepPlan
 from ..kernels.row_updates import RowTables
 from .changes import Changes, TableShape
+from .sampling_tables import SamplingTables
 
-TOKENS, BLOCKS, SAMPLING = range(3)  # places of the tables; those of a sampler follow from there
+TOKENS, BLOCKS, SAMPLING = range(3)  # places of the tables
 
 
 class DeviceTables:
-    """Tokens and block tables by slot, beside the tables of whoever samples.
+    """Tokens and block tables by slot, and how each slot is sampled.
 
     The token at a position below what a row state brought comes from that state; above it, from
     what the device sampled itself. One table has both, so that decoding needs none of its own.
@@ -28,23 +26,19 @@ class DeviceTables:
         block_size: int,
         num_blocks: int,
         vocab_size: int,
-        sampling: Sequence[Tensor] = (),
     ) -> None:
-        """`sampling` are the tables by slot [slots, ...] of a sampler, of 4 or 8 bytes an item."""
         self.block_size = block_size
         max_blocks = -(-max_model_len // block_size)
         # One column more than the context: the last position may still sample a token.
         width = max_model_len + 1
         self.tokens = torch.zeros((num_slots, width), dtype=torch.int32, device=device)
         self.block_table = torch.zeros((num_slots, max_blocks), dtype=torch.int32, device=device)
-        self.rows = RowTables.of((self.tokens, self.block_table, *sampling))
+        self.sampling = SamplingTables(self.tokens, vocab_size)
+        self.rows = RowTables.of((self.tokens, self.block_table, self.sampling.lines))
         self._shapes = (
             TableShape("the tokens", num_slots, width, least=0, most=vocab_size - 1),
             TableShape("the block table", num_slots, max_blocks, least=0, most=num_blocks - 1),
-            *(
-                TableShape("a table of the sampler", *words.shape)
-                for words in self.rows.words[SAMPLING:]
-            ),
+            TableShape("the sampling table", *self.sampling.lines.shape),
         )
 
     @property
@@ -56,12 +50,13 @@ class DeviceTables:
         return self.tokens.shape[1] - 1
 
     def changes_of(self, plan: StepPlan) -> Changes:
-        """What a plan brings, but for what its row states say of sampling: row states, appended
-        blocks, what it tells, drafts. Raises IndexError or ValueError where it does not fit."""
+        """What a plan brings: row states, appended blocks, what it tells, drafts; beside it stand
+        the fills of `sampling`. Raises IndexError or ValueError where it does not fit."""
         changes = Changes(self._shapes)
         for row in plan.new_rows:
             changes.write(TOKENS, row.slot, 0, row.token_ids)
             changes.write(BLOCKS, row.slot, 0, row.block_ids)
+            changes.write(SAMPLING, row.slot, 0, self.sampling.begin(row))
         if len(plan.block_slots):
             changes.write_each(BLOCKS, plan.block_slots, plan.block_indices, plan.block_ids)
         if (told := plan.told) is not None:

@@ -15,7 +15,7 @@ from stepahead.messages import Adjustments, Ints, RowState
 from stepahead.messages.arrays import Longs
 from stepahead.messages.token_bias import TokenBias
 
-from .interpreter import sampler, sampling_tables
+from .interpreter import ops, sampler, sampling_tables
 
 VOCAB = 70
 SLOTS = 6
@@ -62,9 +62,9 @@ def draw_row(rng: Rng, slot: int, token_ids: Ints, num_prompt_tokens: int) -> Ro
 class Both:
     """Sequences in slots, on the processor and as the CUDA device keeps them."""
 
-    def __init__(self, rng: Rng, ops: sampler.SamplerOps) -> None:
+    def __init__(self, rng: Rng, by: ops.Ops) -> None:
         self._rng = rng
-        self._ops = ops
+        self._ops = by
         self.slots = SlotTables(SLOTS, LENGTH - 1, 16)
         self._adjuster = Adjuster(torch.from_numpy(self.slots.tokens))
         self.tokens = torch.from_numpy(self.slots.tokens)  # one memory, written by both devices
@@ -136,10 +136,10 @@ def run(both: Both, rng: Rng, steps: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_references_sample_what_the_processor_samples(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    run(Both(rng, sampler.REFERENCES), rng, steps=12)
+    run(Both(rng, ops.TorchOps()), rng, steps=12)
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_kernels_sample_what_the_processor_samples(seed: int) -> None:
     rng = np.random.default_rng(seed + 100)
-    run(Both(rng, sampler.KERNELS), rng, steps=2)
+    run(Both(rng, ops.TritonOps()), rng, steps=2)
