@@ -12,12 +12,12 @@ import torch
 import triton
 from torch import Tensor
 
+from .attention_parts import capability_of
 from .build import Build, wide_enough
 from .split_sums import split_sums, splits_for
 
 GROUP = 32  # neighbours that share a scale; inputs are a multiple of it
 MOST_ROWS = 64  # beyond that arithmetic costs, and a plain product of wide weights is faster
-_BLOCK_N = 128
 _WIDEN = {"BLOCK_N": 32}
 _WIDEN_OPTIONS = {"num_warps": 4}
 
@@ -50,8 +50,8 @@ def multiply(
     out = x.new_empty((rows, weight.out_features))
     if not rows:
         return out
-    constants, options = _tile(rows)
-    programs = triton.cdiv(weight.out_features, _BLOCK_N)
+    constants, options = _tile(rows, capability_of(x.device))
+    programs = triton.cdiv(weight.out_features, constants["BLOCK_N"])
     # A split costs its sums, written and read: worth less the more rows there are.
     most = min(weight.tiles, in_features // (16 * constants["BLOCK_M"]))
     splits = splits_for(programs, most, x.device)
@@ -100,20 +100,23 @@ def widen(kernel: Any, weight: PackedMatrix, dtype: torch.dtype, **flags: bool) 
     return out
 
 
-def _tile(rows: int) -> tuple[dict[str, int], dict[str, int]]:
+def _tile(rows: int, capability: int) -> tuple[dict[str, int], dict[str, int]]:
     """A program's constants and options for so many rows."""
     block_m = max(wide_enough(rows), 16)
-    # The rows' tiles are in shared memory too: of many rows there is room for two.
-    warps, stages = (4, 3) if block_m < 64 else (8, 2)
-    options = {"num_warps": warps, "num_stages": stages}
-    return {"BLOCK_M": block_m, "BLOCK_N": _BLOCK_N}, options
+    if block_m < MOST_ROWS:
+        options = {"num_warps": 4, "num_stages": 3}
+        return {"BLOCK_M": block_m, "BLOCK_N": 128}, options
+    # The rows' tiles are in shared memory too, of which there is room for two; and the one-warp
+    # instructions before sm_90 take more registers: 128 outputs at a time would spill.
+    options = {"num_warps": 8, "num_stages": 2}
+    return {"BLOCK_M": block_m, "BLOCK_N": 128 if capability >= 90 else 64}, options
 
 
 def multiply_builds(kernel: Any, scales: str, suffix: str = "", **flags: bool) -> Iterator[Build]:
     integers = ("rows", "out_features", "in_features", "tiles", "x_stride")
     shapes = ((1, 8), (32, 8), (64, 8), (1, 1))
     for (rows, splits), capability in product(shapes, (80, 90)):
-        constants, options = _tile(rows)
+        constants, options = _tile(rows, capability)
         yield Build(
             name=f"{constants['BLOCK_M']} rows, {'split' if splits > 1 else 'bias'}{suffix}",
             kernel=kernel,

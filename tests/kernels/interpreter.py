@@ -24,7 +24,7 @@ pytest.importorskip("triton", reason="Triton is not installed: the extra `gpu` b
 import triton.language as tl  # noqa: E402
 from triton.runtime import interpreter  # noqa: E402
 
-from stepahead.gpu.cuda import ops, packing, quantised, sampler, sampling_tables  # noqa: E402
+from stepahead.gpu.cuda import ops, quantised, sampler, sampling_tables  # noqa: E402
 from stepahead.gpu.kernels import (  # noqa: E402
     activation,
     adjust,
@@ -36,6 +36,7 @@ from stepahead.gpu.kernels import (  # noqa: E402
     int8_linear,
     machine_code,
     norm,
+    packing,
     paged_attention,
     record,
     row_updates,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import torch
 
-from . import attention, layers, sampling, state
+from . import attention, layers, products, sampling, state
 from .check import Check, Verdict, run_check
 
 __all__ = ["CHECKS", "Check", "Verdict", "run_check", "run_checks"]
@@ -16,6 +16,7 @@ __all__ = ["CHECKS", "Check", "Verdict", "run_check", "run_checks"]
 CHECKS: tuple[Check, ...] = (
     *layers.CHECKS,
     *attention.CHECKS,
+    *products.CHECKS,
     *sampling.CHECKS,
     *state.CHECKS,
 )
@@ -24,7 +25,8 @@ CHECKS: tuple[Check, ...] = (
 def run_checks(
     device: torch.device, dtypes: tuple[torch.dtype, ...] = (torch.bfloat16, torch.float32)
 ) -> Iterator[Verdict]:
-    """Every check in every dtype; one that raises is told as any other that fails."""
+    """Every check in every dtype that it makes sense in; one that raises is told as any other that
+    fails."""
     for check in CHECKS:
-        for dtype in dtypes:
+        for dtype in (dtype for dtype in dtypes if dtype in check.dtypes):
             yield run_check(check, device, dtype)

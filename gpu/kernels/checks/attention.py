@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...attention import Scores
 from .. import paged_attention, split_decode
-from ..attention_parts import PagedRows
+from ..attention_parts import PagedRows, keeps_e4m3
 from .check import Bench, Check, Pair
 
 _PAGE = 16
@@ -59,18 +59,32 @@ def _attends(
     shape: Shape,
     heads: tuple[int, int, int],
     form: str,
+    is_e4m3: bool,
 ) -> Iterator[Pair]:
+    if is_e4m3 and not keeps_e4m3(bench.device):
+        return
     num_heads, kv_heads, dim = heads
     rows = rows_of(shape)
     num_blocks = sum(-(-length // _PAGE) for _, length in shape)
     query = bench.random(1, int(rows.starts[-1]), num_heads, dim)
     keys, values = (bench.random(n, num_blocks * _PAGE, kv_heads, dim) for n in (2, 3))
+    kv_scales = None
+    if is_e4m3:
+        keys, values = keys.to(torch.float8_e4m3fn), values.to(torch.float8_e4m3fn)
+        kv_scales = 0.5 + bench.random(5, 2, kv_heads).float().abs()
     scores = _SCORES[form]
     if scores.sinks is not None:
         scores = replace(scores, sinks=bench.random(4, 1, num_heads)[0])
     there = replace(scores, sinks=bench.there(scores.sinks))
-    given = attend(*bench.there((query, keys, values)), rows_there(bench, rows), there)
-    expected = paged_attention.paged_attention_reference(query, keys, values, rows, scores)
+    given = attend(
+        *bench.there((query, keys, values)),
+        rows_there(bench, rows),
+        there,
+        kv_scales=bench.there(kv_scales),
+    )
+    expected = paged_attention.paged_attention_reference(
+        query, keys, values, rows, scores, kv_scales=kv_scales
+    )
     owner = torch.arange(len(rows.slots)).repeat_interleave(rows.starts.diff().long())
     is_real = rows.slots[owner] >= 0
     yield Pair(given.cpu()[is_real], expected[is_real], 4 if bench.dtype == torch.float32 else 2)
@@ -93,10 +107,19 @@ def _checks() -> Iterator[Check]:
         (split, "split decode", DECODE, odd, "a window"),
         (split, "split decode", DECODE, wide, "a soft-cap"),
         (split, "split decode", DECODE, odd, "sinks"),
+        (paged, "prefill and decode, e4m3", MIXED, wide, "plain"),
+        (split, "split decode, e4m3", DECODE, wide, "plain"),
     ):
         yield Check(
             f"{name}, {heads[0]} + {heads[1]} heads of {heads[2]}, {form}",
-            partial(_attends, attend=attend, shape=shape, heads=heads, form=form),
+            partial(
+                _attends,
+                attend=attend,
+                shape=shape,
+                heads=heads,
+                form=form,
+                is_e4m3=name.endswith("e4m3"),
+            ),
             kernels,
         )
 

@@ -76,9 +76,9 @@ class Verdict:
 
 
 def run_check(check: Check, device: torch.device, dtype: torch.dtype) -> Verdict:
-    """Whatever the kernel raises is the verdict."""
+    """Whatever the kernel raises is the verdict. What a device cannot do is not compared."""
     try:
-        worst = max(share_of(pair) for pair in check.compare(Bench(device, dtype)))
+        worst = max((share_of(pair) for pair in check.compare(Bench(device, dtype))), default=0.0)
     except Exception as error:  # a kernel that does not compile or launch raises anything
         said = str(error).strip().splitlines() or [""]
         return Verdict(check.name, dtype, fault=f"{type(error).__name__}: {said[0]}")

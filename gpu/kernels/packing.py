@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..kernels.int4_linear import Int4Matrix
-from ..kernels.int8_linear import Int8Matrix
-from ..kernels.packed_linear import GROUP, PackedMatrix
 from ..loading.dequantise import Q4_0, Q4_1, Q8_0, layout_of
+from .int4_linear import Int4Matrix
+from .int8_linear import Int8Matrix
+from .packed_linear import GROUP, PackedMatrix
 
 _WORDS = 32  # of a row in each tile
 
