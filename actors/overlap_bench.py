@@ -6,6 +6,7 @@ between two of them. One step in flight shows what planning ahead hides.
 
 import asyncio
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,13 @@ WARM_UP = 40  # steps
 
 
 async def measure(
-    running: int, step_s: float, *, steps_in_flight: int, steps: int, is_recorded: bool = True
+    running: int,
+    step_s: float,
+    *,
+    steps_in_flight: int,
+    steps: int,
+    is_recorded: bool = True,
+    record: Path | None = None,
 ) -> dict[str, Any]:
     """How long the device was idle over `steps` steps with `running` requests decoding."""
     num_tokens = WARM_UP + steps + 16
@@ -34,6 +41,7 @@ async def measure(
         max_num_seqs=running,
         max_num_batched_tokens=running * (PROMPT + BLOCK_SIZE),  # prefill is one step
         steps_in_flight=steps_in_flight,
+        record=record,
     )
     device = PacedDevice(
         _facts(running, num_tokens), step_s, asyncio.get_running_loop().call_soon_threadsafe

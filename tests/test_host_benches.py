@@ -6,9 +6,10 @@ import time
 
 import pytest
 
-from stepahead.actors import overlap_bench, request_bench, text_bench
+from stepahead.actors import overlap_bench, recorder_bench, request_bench, text_bench
 from stepahead.actors.text.toy import ToyTokenizer
 from stepahead.cli.bench import host
+from stepahead.cli.bench.recorded_pairs import WAYS, RecordedPairs
 from stepahead.cli.main import main
 from stepahead.cli.runner import event_loops
 from stepahead.gpu.paced import PacedDevice
@@ -95,6 +96,44 @@ def test_the_control_plane_is_measured_by_size(
     assert [line["bench"] for line in lines] == ["control-plane 2", "control-plane 3"]
     assert [line["running"] for line in lines] == [2, 3]
     assert all(line["us_per_step"]["median"] > 0 for line in lines)
+
+
+def test_what_recording_costs_is_told_run_by_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(host, "SNAPSHOT_RUNNING", (2,))
+    monkeypatch.setattr(host, "RECORDED", 3)
+    monkeypatch.setattr(host, "RECORDED_STEP_S", 0.001)
+    monkeypatch.setattr(host, "RECORDED_STEPS", 12)
+    monkeypatch.setattr(recorder_bench, "MESSAGES", 200)
+    monkeypatch.setattr(recorder_bench, "STEPS", 3)
+    monkeypatch.setattr(recorder_bench, "SNAPSHOTS", 2)
+
+    assert main(["bench", "recorder", "--json", "--runs", "2"]) == 0
+
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    name, _ = event_loops()[0]
+    assert [line["bench"] for line in lines] == [
+        "recorder, by message",
+        "recorder, snapshot",
+        f"recorder, not recorded, {name}",
+        f"recorder, recorded, {name}",
+        f"recorder, recorded into a file, {name}",
+        f"recorder, run by run, {name}",
+    ]
+    assert lines[-1].keys() >= {"cost_percent", "cost_into_file_percent"}
+
+
+def test_a_cost_is_that_beside_the_run_that_was_not_recorded_and_everybody_is_first_once() -> None:
+    pairs = RecordedPairs()
+    for plain, recorded, filed in ((100.0, 99.0, 98.0), (50.0, 50.5, 50.0)):
+        for way, speed in zip(WAYS, (plain, recorded, filed), strict=True):
+            pairs.add(way, {"running": 8, "step_ms": 10.0, "tokens_per_s": speed})
+
+    assert [line["cost_percent"] for line in pairs.costs()] == [1.0, -1.0]
+    assert [line["cost_into_file_percent"] for line in pairs.costs()] == [2.0, 0.0]
+    assert [pairs.order(place)[0] for place in range(4)] == [*WAYS, WAYS[0]]
+    assert all(set(pairs.order(place)) == set(WAYS) for place in range(3))
 
 
 def test_a_comparison_is_of_the_single_stream(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,10 +2,13 @@
 
 import gc
 from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..runner import event_loops, progress, run
 from .measurement import Measurement
+from .recorded_pairs import INTO_FILE, NOT_RECORDED, RecordedPairs
 
 SIZES = (8, 64, 256, 1024, 4096)
 CONTROL_STEPS = 256
@@ -75,38 +78,41 @@ def overlap(runs: int) -> Iterator[Measurement]:
 
 
 def recorder(runs: int) -> Iterator[Measurement]:
-    """The recorder's cost by message and by snapshot, then that beside a device of 10 ms steps."""
-    from ...actors.overlap_bench import measure as overlap_of
-    from ...actors.recorder_bench import measure as messages_of
-    from ...actors.recorder_bench import measure_snapshots
+    """The recorder's cost by message and by snapshot, then in throughput beside a device of 10 ms
+    steps."""
+    from ...actors.recorder_bench import measure, measure_snapshots
 
     with progress("messages"):
-        lines = [messages_of() for _ in range(runs)]
+        lines = [measure() for _ in range(runs)]
     yield _measurement("recorder, by message", lines)
     for running in SNAPSHOT_RUNNING:
         with progress(f"snapshots, {running:,} running"):
             lines = [measure_snapshots(running) for _ in range(runs)]
         yield _measurement("recorder, snapshot", lines)
     name, factory = event_loops()[0]
-    taken: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
-    for _ in range(runs):  # in turn, so that a busy moment of the machine hits both
-        for is_recorded, found in taken.items():
-            with progress(f"{RECORDED:,} running, {'recorded' if is_recorded else 'not recorded'}"):
-                found.append(
-                    run(
-                        overlap_of(
-                            RECORDED,
-                            RECORDED_STEP_S,
-                            steps_in_flight=2,
-                            steps=RECORDED_STEPS,
-                            is_recorded=is_recorded,
-                        ),
-                        factory,
-                    )
-                )
-    for is_recorded, found in taken.items():
-        what = "recorded" if is_recorded else "not recorded"
-        yield _measurement(f"recorder, {what}, {name}", found)
+    pairs = RecordedPairs()
+    for place in range(runs):
+        for way in pairs.order(place):
+            with progress(f"{RECORDED:,} running, {way}"):
+                pairs.add(way, run(_recorded(way), factory))
+    for way, lines in pairs.lines.items():
+        yield _measurement(f"recorder, {way}, {name}", lines)
+    yield _measurement(f"recorder, run by run, {name}", pairs.costs())
+
+
+async def _recorded(way: str) -> dict[str, Any]:
+    """A device of 10 ms steps with an engine that is recorded in one of the ways."""
+    from ...actors.overlap_bench import measure
+
+    with TemporaryDirectory() as folder:
+        return await measure(
+            RECORDED,
+            RECORDED_STEP_S,
+            steps_in_flight=2,
+            steps=RECORDED_STEPS,
+            is_recorded=way != NOT_RECORDED,
+            record=Path(folder, "recording") if way == INTO_FILE else None,
+        )
 
 
 def _measurement(
