@@ -28,7 +28,7 @@ from .grammars import BACKENDS, GrammarService, StructuredGrammars
 from .intake import Intake
 from .journal import Journal
 from .offload import Offload
-from .scheduler import Scheduler
+from .scheduler import CallAt
 from .streams import OutputStreams
 
 
@@ -68,21 +68,26 @@ class Wiring:
 
     journal: Journal
     cores: Cores
-    pool: BlockPool
-    batcher: Batcher
     streams: OutputStreams
     intake: Intake
     control: Control
     grammars: GrammarService
-    scheduler: Scheduler
     actors: tuple[Actor[Any], ...]
+
+    @property
+    def pool(self) -> BlockPool:
+        return self.cores.pool
+
+    @property
+    def batcher(self) -> Batcher:
+        return self.cores.batcher
 
     @property
     def seconds_since_progress(self) -> float:
         """Since a step was posted or done; 0 while nobody waits for one."""
         if not len(self.streams):
             return 0.0
-        return (self.journal.clock() - self.scheduler.progressed_ns) / 1e9
+        return (self.journal.clock() - self.cores.scheduler.progressed_ns) / 1e9
 
 
 def wire(
@@ -96,15 +101,8 @@ def wire(
     on_finished: Callable[[Finished], None],
 ) -> Wiring:
     """Make the mailboxes first, then the actors between them."""
-    facts, clock = backend.device.facts, journal.clock
-    grammars = backend.grammars or StructuredGrammars(
-        backend.tokenizer,
-        vocab_size=facts.vocab_size,
-        eos_token_ids=facts.eos_token_ids | backend.tokenizer.eos_token_ids,
-        offload=offload,
-        make_backend=BACKENDS[config.grammar_backend],
-    )
-    streams = OutputStreams()
+    facts, streams = backend.device.facts, OutputStreams()
+    grammars = backend.grammars or _structured_grammars(config, backend, offload)
 
     to_executor: Mailbox[ExecutorMessage] = Mailbox("executor", journal)
     to_detokenizer: Mailbox[DetokenizerMessage] = Mailbox("detokenizer", journal)
@@ -118,8 +116,7 @@ def wire(
             masks=lambda masks: executor.take(masks),
             executor=lambda message: executor.take(message),  # which needs the Scheduler's address
             detokenizer=to_detokenizer.post,
-            # A timer in floating point may fire a moment early, and would be set again for ever.
-            call_at=lambda t_ns, call: loop.call_later(max(t_ns - clock(), 0) / 1e9 + 1e-6, call),
+            call_at=_call_at(loop, journal.clock),
         )
     to_scheduler = cores.to_scheduler
     detokenizer = Detokenizer(
@@ -137,7 +134,7 @@ def wire(
         max_live=config.max_num_seqs + config.max_waiting,
         max_logprobs=config.max_logprobs,
         offload=offload,
-        clock=clock,
+        clock=journal.clock,
         grammars=grammars,
         scheduler=to_scheduler.post,
         detokenizer=to_detokenizer.post,
@@ -157,18 +154,27 @@ def wire(
         scheduler=to_scheduler.post,
         control=control.weights_loaded,
     )
-    return Wiring(
-        journal,
-        cores,
-        cores.pool,
-        cores.batcher,
-        streams,
-        intake,
-        control,
-        grammars,
-        cores.scheduler,
-        (cores.kvpool, cores.scheduler, executor, detokenizer),
+    actors = (cores.kvpool, cores.scheduler, executor, detokenizer)
+    return Wiring(journal, cores, streams, intake, control, grammars, actors)
+
+
+def _structured_grammars(
+    config: EngineConfig, backend: Backend, offload: Offload
+) -> StructuredGrammars:
+    facts, tokenizer = backend.device.facts, backend.tokenizer
+    return StructuredGrammars(
+        tokenizer,
+        vocab_size=facts.vocab_size,
+        eos_token_ids=facts.eos_token_ids | tokenizer.eos_token_ids,
+        offload=offload,
+        make_backend=BACKENDS[config.grammar_backend],
     )
+
+
+def _call_at(loop: asyncio.AbstractEventLoop, clock: Callable[[], int]) -> CallAt:
+    """Timers of the event loop by the engine's clock. One in floating point may fire a moment
+    early, and would be set again for ever: hence the microsecond."""
+    return lambda t_ns, call: loop.call_later(max(t_ns - clock(), 0) / 1e9 + 1e-6, call)
 
 
 @contextmanager

@@ -12,6 +12,8 @@ from .host import HOST_BENCHES
 from .options import BenchOptions, LoadOptions, bench_options, load_options
 
 if TYPE_CHECKING:
+    from ...actors.config import EngineConfig
+    from .reporting import Report
     from .workload import Shapes, Workload
 
 What = Literal[
@@ -81,7 +83,19 @@ def bench(
         from .text import measure_text
 
         report.add(measure_text(config.model, options.runs))
-    elif what == "accuracy":
+    else:
+        _measure_engine(what, options, load, config, report)
+
+
+def _measure_engine(
+    what: What | None,
+    options: BenchOptions,
+    load: LoadOptions,
+    config: "EngineConfig",
+    report: "Report",
+) -> None:
+    """What runs an engine on a model."""
+    if what == "accuracy":
         from .accuracy import measure_accuracy
 
         run(measure_accuracy(config, report))
