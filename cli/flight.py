@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from ..actors.recording.recorder import Flight
 
 
+WRITER = "stepahead-last-messages"
+
+
 def with_failure_path(config: "EngineConfig") -> "EngineConfig":
     """Its death is to be written, wherever nothing else was said."""
     if config.record_failure is not None:
@@ -43,13 +46,16 @@ class DumpOnSignal:
     def listening(self) -> Iterator[None]:
         """For the length of the block."""
         loop, number = asyncio.get_running_loop(), getattr(signal, "SIGUSR1", None)
-        if number is not None:
-            loop.add_signal_handler(number, self._dump)
+        if number is None:
+            yield
+            return
+        before = signal.getsignal(number)
+        loop.add_signal_handler(number, self._dump)
         try:
             yield
         finally:
-            if number is not None:
-                loop.remove_signal_handler(number)
+            loop.remove_signal_handler(number)
+            signal.signal(number, before)
 
     def _dump(self) -> None:
         """In a thread, since a full ring takes seconds; the process waits for it."""
@@ -58,7 +64,7 @@ class DumpOnSignal:
             _say("the model is being loaded; there are no messages to write yet")
             return
         path = _path(str(next(self._numbers)))
-        Thread(target=_write, args=(engine.recorder.flight, path)).start()
+        Thread(target=_write, args=(engine.recorder.flight, path), name=WRITER).start()
 
 
 def _write(flight: "Flight", path: Path) -> None:

@@ -4,10 +4,12 @@
 """
 
 import errno
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
+from threading import current_thread, main_thread
 
 import click
 
@@ -57,6 +59,7 @@ def engine_cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
+    _outlive_dump_signals()
     open_closed_streams()
     show_what_can_be_shown()
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -79,6 +82,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         return _report(error)
     return code if isinstance(code, int) else DONE
+
+
+def _outlive_dump_signals() -> None:
+    """SIGUSR1 asks for the last messages (see flight.py); before there are any, it ends nothing."""
+    number = getattr(signal, "SIGUSR1", None)
+    if number is not None and current_thread() is main_thread():
+        signal.signal(number, lambda *_: None)
 
 
 def _report(error: Exception) -> int:

@@ -4,6 +4,8 @@ import asyncio
 import os
 import signal
 import sys
+import threading
+from collections.abc import Coroutine
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ import pytest
 from stepahead import Engine, EngineConfig, EngineDead
 from stepahead.actors.recording import read_recording, replay
 from stepahead.actors.recording.privacy import Tokens
+from stepahead.cli.flight import WRITER
+from stepahead.cli.main import main
 from stepahead.cli.runner import running_engine
 from stepahead.gpu.device import StepAddress
 from stepahead.gpu.simulated import SimulatedDevice
@@ -25,6 +29,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def run(scenario: Coroutine[None, None, None]) -> None:
+    """As a process does, wait for what is still written when it is over."""
+    asyncio.run(scenario)
+    for thread in threading.enumerate():
+        if thread.name == WRITER:
+            thread.join()
+
+
 async def ask(tokens: int = 5) -> None:
     async with running_engine(CONFIG) as engine:
         await engine.generate("Once upon a time", SamplingParams(max_tokens=tokens))
@@ -37,7 +49,7 @@ async def ask(tokens: int = 5) -> None:
 def test_a_signal_writes_the_last_messages_with_masked_tokens(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asyncio.run(ask())
+    run(ask())
 
     (path,) = folder.iterdir()
     assert f"the last messages were written to {path}" in capsys.readouterr().err
@@ -71,13 +83,27 @@ def test_a_signal_while_the_model_is_loaded_or_the_engine_closes_ends_nothing(
         async with running_engine(CONFIG) as engine:
             await engine.generate("Once upon a time", SamplingParams(max_tokens=5))
 
-    asyncio.run(scenario())
+    run(scenario())
 
     (path,) = folder.iterdir()
     first, second = capsys.readouterr().err.splitlines()
     assert first == "engine-cli: the model is being loaded; there are no messages to write yet"
     assert second == f"engine-cli: the last messages were written to {path}"
     assert replay(read_recording(path)).difference is None
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no such signal")
+def test_a_signal_before_and_after_there_is_an_engine_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def signalled(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    monkeypatch.setattr("stepahead.cli.options.configure_logs", signalled)
+    monkeypatch.setattr("stepahead.cli.runner.tell_of_death", signalled)
+
+    assert main(["generate", "once", "--device", "simulated", "--max-tokens", "2"]) == 0
+    signalled()
 
 
 def test_a_death_is_written_and_told_where(
@@ -89,7 +115,7 @@ def test_a_death_is_written_and_told_where(
     monkeypatch.setattr(SimulatedDevice, "launch", broken)
 
     with pytest.raises(EngineDead):
-        asyncio.run(ask())
+        run(ask())
 
     (path,) = folder.iterdir()
     assert f"last messages were written to {path}" in capsys.readouterr().err
@@ -103,7 +129,7 @@ def test_a_quiet_run_leaves_nothing_behind(
 ) -> None:
     monkeypatch.setattr(os, "kill", lambda *_: None)
 
-    asyncio.run(ask())
+    run(ask())
 
     assert list(folder.iterdir()) == []
     assert "messages" not in capsys.readouterr().err
