@@ -46,6 +46,7 @@ from stepahead.gpu.kernels import (  # noqa: E402
     step_inputs,
 )
 from stepahead.gpu.kernels.attention_parts import PagedRows  # noqa: E402
+from stepahead.gpu.kernels.checks import wish_rows  # noqa: E402
 
 __all__ = [
     "DTYPES",
@@ -74,6 +75,7 @@ __all__ = [
     "split_decode",
     "split_sums",
     "step_inputs",
+    "wish_rows",
 ]
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
