@@ -25,6 +25,7 @@ from .device import CudaDevice, Post
 from .finding import find_gpu, why_no_gpu
 from .graphs import Capture, CudaCapture
 from .kv_memory import KVMemory
+from .matrices import bits_of, weight_bytes
 from .memory import check_weights, free_and_total, size_gpu_pool
 from .ops import Ops, TritonOps
 from .profiling import profile_memory
@@ -92,25 +93,23 @@ def open_paged_device(
         require_same_shape(runner.kv.layers, facts, model, Path(name))
         # All of it is read before anything changes, then copied to where the old weights are.
         config, files = _fast(model)
-        runner.replace_weights(load_decoder_weights(config, Weights(files, dtype)))
+        runner.replace_weights(
+            load_decoder_weights(config, Weights(files, dtype), bits=bits_of(options))
+        )
         return replace(facts, model=Path(name).name)
 
     return CudaDevice(load, post, reload)
 
 
 def _require_possible(options: DeviceOptions) -> None:
-    for name, is_asked, instead in (
-        ("deterministic", options.deterministic, "leave it out"),
-        (
-            f"quantization {options.quantization!r}",
-            options.quantization in ("int8", "int4"),
-            "take 'none'",
-        ),
-    ):
-        if is_asked:
-            raise ConfigError(
-                f"the cuda device cannot do {name} yet; {instead}, or take device='cpu'"
-            )
+    if options.deterministic:
+        raise ConfigError(
+            "the cuda device cannot do deterministic yet; leave it out, or take device='cpu'"
+        )
+    if options.dtype == "float32" and bits_of(options) is not None:
+        raise ConfigError(
+            f"quantization {options.quantization!r} takes dtype 'auto' or 'bfloat16', not 'float32'"
+        )
 
 
 def _source_of(name: str) -> Source:
@@ -146,13 +145,14 @@ class _Opening:
     def make(self) -> tuple[StepRunner, DeviceFacts]:
         """Raises ConfigError where memory does not suffice."""
         options, device = self._options, self._place.device
-        weight_bytes = self._weight_bytes()
+        size = weight_bytes(self._source, self._dtype, bits_of(options))
         if device.type == "cuda":
             free, total = free_and_total(device)
-            check_weights(options, weight_bytes, free=free, total=total)
+            check_weights(options, size, free=free, total=total)
         try:
-            weights = load_decoder_weights(self._config, Weights(self._source, self._dtype, device))
-            pool = self._size_pool(weights, weight_bytes)
+            files = Weights(self._source, self._dtype, device)
+            weights = load_decoder_weights(self._config, files, bits=bits_of(options))
+            pool = self._size_pool(weights, size)
             host = size_host(options, position_bytes=self._position_bytes)
             runner = self._runner(weights, pool, host)
             if self._place.capture is not None and options.graph_capture_s > 0:
@@ -161,22 +161,18 @@ class _Opening:
         except torch.OutOfMemoryError as error:
             free, total = free_and_total(device)
             raise ConfigError(
-                f"{options.model} does not fit: {weight_bytes:,} bytes of weights beside its KV, "
+                f"{options.model} does not fit: {size:,} bytes of weights beside its KV, "
                 f"and {free:,} of {total:,} bytes of the GPU are free; take a smaller model, less "
                 "KV, or device='cpu'"
             ) from error
 
-    def _weight_bytes(self) -> int:
-        shapes = (self._source.shape(name) for name in self._source.names())
-        return sum(torch.Size(shape).numel() for shape in shapes) * self._dtype.itemsize
-
-    def _size_pool(self, weights: DecoderWeights, weight_bytes: int) -> PoolSize:
+    def _size_pool(self, weights: DecoderWeights, size: int) -> PoolSize:
         options, place = self._options, self._place
         context, position_bytes = self._model.context_length, self._position_bytes
         if place.device.type != "cuda":
             return size_pool(options, context_length=context, position_bytes=position_bytes)
         profile = profile_memory(
-            options, self._config, weights, place.ops, context=context, weight_bytes=weight_bytes
+            options, self._config, weights, place.ops, context=context, weight_bytes=size
         )
         return size_gpu_pool(
             options, profile, context_length=context, position_bytes=position_bytes

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ..attention import Scores
@@ -31,6 +30,7 @@ from ..kernels.record import record, record_reference
 from ..kernels.row_updates import RowTables, update_rows, update_rows_reference
 from ..kernels.split_decode import split_decode
 from ..kernels.step_inputs import StepTensors, step_inputs, step_inputs_reference
+from .quantised import Matrix, linear, linear_reference
 
 _BUSY = 2 * 132  # programs that fill a large GPU; fewer split their keys
 
@@ -72,7 +72,7 @@ class Ops(Protocol):
 
     def silu_mul(self, gate_up: Tensor) -> Tensor: ...
 
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor: ...
+    def linear(self, x: Tensor, weight: Matrix, bias: Tensor | None = None) -> Tensor: ...
 
     def write_cache(
         self,
@@ -118,14 +118,14 @@ class Ops(Protocol):
 
 
 class TritonOps:
-    """By kernels; matrix products by torch."""
+    """By kernels; products with plain matrices by torch."""
 
     update_rows = staticmethod(update_rows)
     step_inputs = staticmethod(step_inputs)
     record = staticmethod(record)
     add_rms_norm = staticmethod(add_rms_norm)
     silu_mul = staticmethod(silu_mul)
-    linear = staticmethod(F.linear)
+    linear = staticmethod(linear)
     write_cache = staticmethod(write_cache)
     count_tokens = staticmethod(count_tokens)
     adjust = staticmethod(adjust)
@@ -160,7 +160,7 @@ class TorchOps:
     record = staticmethod(record_reference)
     add_rms_norm = staticmethod(add_rms_norm_reference)
     silu_mul = staticmethod(silu_mul_reference)
-    linear = staticmethod(F.linear)
+    linear = staticmethod(linear_reference)
     write_cache = staticmethod(write_cache_reference)
     attend = staticmethod(paged_attention_reference)
     count_tokens = staticmethod(count_tokens_reference)

@@ -49,6 +49,11 @@ def linear_reference(x: Tensor, weight: Matrix, bias: Tensor | None = None) -> T
     return int8_linear_reference(x, weight, bias)
 
 
+def parts_of(weight: Matrix) -> tuple[Tensor, ...]:
+    """The tensors that it is in."""
+    return (weight,) if isinstance(weight, Tensor) else (weight.words, weight.scales)
+
+
 def shape_of(weight: Matrix) -> tuple[int, int]:
     """[out_features, in_features]."""
     if isinstance(weight, Tensor):

@@ -37,15 +37,15 @@ class Weights:
         self, source: WeightSource, dtype: torch.dtype, device: torch.device | None = None
     ) -> None:
         """Tensors come in this dtype, in the memory of this device; None: the processor's."""
-        self._source = source
+        self.source = source
+        self.device = device
         self._dtype = dtype
-        self._device = device
         self._left = set(source.names())
 
     def take(self, name: str, *shape: int) -> Tensor:
         """The tensor in the wanted dtype. Raises ModelError when it is missing or misshapen."""
         self.require(name, *shape)
-        out = torch.empty(shape, dtype=self._dtype, device=self._device)
+        out = torch.empty(shape, dtype=self._dtype, device=self.device)
         self._read(name, out)
         return out
 
@@ -54,7 +54,7 @@ class Weights:
         for name, size in sizes.items():
             self.require(name, size, *rest)
         shape = sum(sizes.values()), *rest
-        out = torch.empty(shape, dtype=self._dtype, device=self._device)
+        out = torch.empty(shape, dtype=self._dtype, device=self.device)
         begin = 0
         for name, size in sizes.items():
             self._read(name, out[begin : begin + size])
@@ -72,16 +72,16 @@ class Weights:
         Asked before any memory is: a corrupt configuration may announce a matrix of terabytes.
         """
         if name not in self._left:
-            raise ModelError(f"{self._source.source} lacks tensor {name}")
-        given = self._source.shape(name)
+            raise ModelError(f"{self.source.source} lacks tensor {name}")
+        given = self.source.shape(name)
         if given != shape:
             raise ModelError(
-                f"{self._source.source}: tensor {name} has shape {list(given)}; "
+                f"{self.source.source}: tensor {name} has shape {list(given)}; "
                 f"the configuration says {list(shape)}"
             )
 
     def _read(self, name: str, out: Tensor) -> None:
-        self._source.read(name, out)
+        self.source.read(name, out)
         self._left.discard(name)
 
     def __contains__(self, name: str) -> bool:
@@ -93,4 +93,4 @@ class Weights:
         if self._left:
             names = sorted(self._left)
             shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if names[5:] else "")
-            raise ModelError(f"{self._source.source} holds unexpected tensors: {shown}")
+            raise ModelError(f"{self.source.source} holds unexpected tensors: {shown}")
