@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .kernels import interpreter  # noqa: F401  # before any kernel: here they are interpreted
 
 # isort: split
+from stepahead.gpu.cuda import logprobs as logprobs_of
 from stepahead.gpu.cuda.changes import Changes, TableShape
 from stepahead.gpu.cuda.device import CudaDevice, Post
 from stepahead.gpu.cuda.graphs import Capture
@@ -37,6 +38,7 @@ __all__ = [
     "ThreadStreams",
     "TorchOps",
     "TritonOps",
+    "logprobs_of",
     "open_paged",
     "sample_rows",
 ]

@@ -6,17 +6,20 @@ from functools import partial
 from typing import TypeAlias
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ...messages import Copies, Ints, StepPlan
 from ...messages.arrays import NO_INTS
 from ..kernels.adjust import RowMasks
 from ..kernels.step_inputs import StepTensors
+from ..logprobs import AskedRows
 from ..verify import sampled_positions, sampled_tokens
 from .changes import Changes
 from .decoder import PagedDecoder, StepRows
 from .graphs import Capture, DecodeGraphs, GraphFacts, graph_sizes
 from .kv_memory import KVMemory
+from .logprobs import StepTelling
 from .ops import CopyBlocks, Ops
 from .running_step import RunningStep
 from .sampler import sample_rows
@@ -107,18 +110,17 @@ class StepRunner:
         has given the masks of its rows. Raises, with nothing queued, where it does not fit."""
         sent = self._send(plan)
         fills = self._tables.sampling.take_fills()
-        step = RunningStep(plan, self._refused_rows(plan))
+        step = RunningStep(plan, self._refused_rows(plan), self._telling(plan))
         self.streams.run(step.caught(partial(self._compute, step, sent, fills)))
-        num_samples = len(sent.places)
-        if not num_samples:
+        if not step.num_words:
             step.ends_with(self.streams.mark())
             return step
         rows, positions = sampled_positions(plan)
         needs = self._tables.sampling.needs(plan.slots[rows], positions)
         masks = None if plan.masks is None else self._send_masks(plan, masks_of(plan))
-        self.streams.run(step.caught(partial(self._sample, step, sent, needs, masks)))
-        fetched = self.streams.host_words(num_samples)
-        step.ends_with(self.streams.fetch(lambda: step.sampled_or(fetched), fetched), fetched)
+        self.streams.run(step.caught(partial(self._finish, step, sent, needs, masks)))
+        fetched = self.streams.host_words(step.num_words)
+        step.ends_with(self.streams.fetch(lambda: step.words_or(fetched), fetched), fetched)
         return step
 
     def skip(self, plan: StepPlan) -> None:
@@ -171,6 +173,13 @@ class StepRunner:
             copies.in_blocks,
         )
         return _Sent(*self._staging.send(parts))
+
+    def _telling(self, plan: StepPlan) -> StepTelling | None:
+        asked = AskedRows.of(plan, self._tables.sampling.logprobs)
+        if asked is None:
+            return None
+        tables = self._tables
+        return StepTelling(plan, asked, tables.sampling.vocab_size, tables.tokens.device)
 
     def _send_masks(self, plan: StepPlan, masks: Mapping[int, Ints]) -> RowMasks | None:
         if not masks:
@@ -233,6 +242,8 @@ class StepRunner:
             hidden = self._decoder.forward(inputs, rows)
         else:
             hidden = self._replay(graph)
+        if step.telling is not None:
+            step.told += step.telling.of_prompts(hidden, self._decoder.logits, tables.tokens)
         if len(sent.places):
             step.logits = self._decoder.logits(hidden.index_select(0, sent.places))
 
@@ -241,11 +252,22 @@ class StepRunner:
             fill()
         self._ops.update_rows(self._tables.rows, updates, values)
 
-    def _sample(self, step: RunningStep, sent: _Sent, needs: Needs, masks: RowMasks | None) -> None:
-        assert step.logits is not None
+    def _finish(self, step: RunningStep, sent: _Sent, needs: Needs, masks: RowMasks | None) -> None:
+        """Sample what is sampled, and put what is told behind it."""
+        parts = step.told
+        if step.logits is not None:
+            logits, step.logits = step.logits, None
+            raw = None if step.telling is None else step.telling.raw(logits)
+            sampled = self._sample(logits, sent, needs, masks)
+            parts = [sampled, *parts]
+            if step.telling is not None and raw is not None:
+                parts.append(step.telling.of_samples(raw, sampled))
+        step.words = parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _sample(self, logits: Tensor, sent: _Sent, needs: Needs, masks: RowMasks | None) -> Tensor:
         slots, positions, tables = sent.sample_slots, sent.sample_positions, self._tables
-        logits, step.logits = step.logits, None
-        step.sampled = sample_rows(
+        sampled = sample_rows(
             logits, slots, positions, tables.sampling, needs, masks, ops=self._ops
         )
-        self._ops.record(step.sampled, slots, positions, tables.tokens)
+        self._ops.record(sampled, slots, positions, tables.tokens)
+        return sampled

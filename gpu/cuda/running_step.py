@@ -9,21 +9,28 @@ from ...messages import Ints, RowFailed, StepDone, StepPlan, frozen_ints
 from ...messages.arrays import NO_INTS
 from ..row_failures import NOT_NUMBERS, row_failures
 from ..verify import accept, sampled_positions
+from .logprobs import StepTelling
 from .streams import Mark, Work
 
 
 class RunningStep:
     """What queued work leaves for its later parts, and what comes of it."""
 
-    def __init__(self, plan: StepPlan, refused: Mapping[int, str]) -> None:
-        """`refused` tells of rows, by their place in the plan, why their requests cannot be had."""
+    def __init__(
+        self, plan: StepPlan, refused: Mapping[int, str], telling: StepTelling | None = None
+    ) -> None:
+        """`refused` tells of rows, by their place in the plan, why their requests cannot be had,
+        `telling` what the others asked to be told."""
         self.plan = plan
+        self.telling = telling
         self.logits: Tensor | None = None  # [samples, vocab], between computing and sampling
-        self.sampled: Tensor | None = None  # [samples] of int32, on the device
+        self.told: list[Tensor] = []  # words of what is told, on the device
+        self.words: Tensor | None = None  # [samples and what is told] of int32, on the device
+        self._num_samples = len(sampled_positions(plan)[0])
         self._refused = refused
         self._error: Exception | None = None
         self._mark: Mark | None = None
-        self._fetched: Tensor | None = None  # [samples] of int32, on the host
+        self._fetched: Tensor | None = None  # like `words`, on the host
 
     def caught(self, work: Work) -> Work:
         """The same work as a stream wants it: what it raises is this step's result, and nothing is
@@ -40,18 +47,24 @@ class RunningStep:
         return run
 
     def ends_with(self, mark: Mark, fetched: Tensor | None = None) -> None:
-        """The step is done at this mark; then `fetched` holds what it sampled."""
+        """The step is done at this mark; then `fetched` holds its words."""
         self._mark, self._fetched = mark, fetched
 
-    def sampled_or(self, other: Tensor) -> Tensor:
-        """What was sampled; something else where the step failed before."""
-        return other if self.sampled is None else self.sampled
+    @property
+    def num_words(self) -> int:
+        """Of the result: what is sampled, and what is told."""
+        return self._num_samples + (0 if self.telling is None else self.telling.num_words)
+
+    def words_or(self, other: Tensor) -> Tensor:
+        """The words of the result; something else where the step failed before."""
+        return other if self.words is None else self.words
 
     def wait(self) -> StepDone:
         """Wait until the device is done with the step. Raises what the step raised."""
         assert self._mark is not None, "nothing of the step is queued"
         self._mark.wait()
-        self.logits = self.sampled = None
+        self.logits = self.words = None
+        self.told.clear()
         if self._error is not None:
             raise self._error
         return self._result()
@@ -60,14 +73,20 @@ class RunningStep:
         plan = self.plan
         if self._fetched is None:
             return StepDone(plan.step, NO_INTS, self._failed_beside(()))
-        sampled: Ints = self._fetched.numpy().copy()
+        words: Ints = self._fetched.numpy().copy()
+        sampled = words[: self._num_samples]
         if self._refused:
             rows, _ = sampled_positions(plan)
             sampled[np.isin(rows, list(self._refused))] = NOT_NUMBERS
         token_ids, counts = accept(plan, sampled)
         faults = {int(plan.slots[row]): error for row, error in self._refused.items()}
-        failed = self._failed_beside(row_failures(plan, token_ids, counts, faults))
-        return StepDone(plan.step, frozen_ints(np.maximum(token_ids, -1)), failed, counts)
+        failed = row_failures(plan, token_ids, counts, faults)
+        told = None
+        if self.telling is not None:
+            told, untold = self.telling.read(words[self._num_samples :], token_ids, counts)
+            failed += untold
+        token_ids = frozen_ints(np.maximum(token_ids, -1))
+        return StepDone(plan.step, token_ids, self._failed_beside(failed), counts, told)
 
     def _failed_beside(self, failed: tuple[RowFailed, ...]) -> tuple[RowFailed, ...]:
         """With the refused rows that sample nothing."""

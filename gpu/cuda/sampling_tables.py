@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...messages import Adjustments, Floats, Ints, Longs, RowState
+from ...messages import Adjustments, Floats, Ints, LogprobsWanted, Longs, RowState
 from ..kernels import sampling_line as line
 from ..kernels.adjust import RowMasks, Wishes
 from ..kernels.gumbel import LEAST_TEMPERATURE
@@ -50,7 +50,7 @@ class SamplingTables:
         # [num_slots, positions] of int32"""
         num_slots = len(tokens)
         self.tokens = tokens
-        self._vocab_size = vocab_size
+        self.vocab_size = vocab_size
         self.lines = torch.zeros(
             (num_slots, line.WIDTH.value), dtype=torch.int32, device=tokens.device
         )
@@ -66,6 +66,8 @@ class SamplingTables:
         self._ngrams = NoRepeatedNgrams(tokens)
         self._has_bans = np.zeros((2, num_slots), dtype=np.bool_)  # by words, by n-grams
         self._fills: list[Fill] = []
+        self.logprobs: dict[int, LogprobsWanted] = {}
+        """Of the slots that asked for any; of the host."""
 
     # The host's half
 
@@ -92,6 +94,9 @@ class SamplingTables:
             self._has_bans[number, slot] = kind.uses(wishes)
             if kind.uses(wishes):
                 kind.start(row, wishes)
+        self.logprobs.pop(slot, None)
+        if row.logprobs is not None:
+            self.logprobs[slot] = row.logprobs
         self._host[slot] = found
         self._typical_p[slot] = row.typical_p
         return found
@@ -103,7 +108,7 @@ class SamplingTables:
         numbers = lines.view(np.float32)
         draws = numbers[:, line.TEMPERATURE.value] > LEAST_TEMPERATURE
         top_k = lines[:, line.TOP_K.value]
-        has_top_k = draws & (top_k > 0) & (top_k < self._vocab_size)
+        has_top_k = draws & (top_k > 0) & (top_k < self.vocab_size)
         has_top_p = draws & (numbers[:, line.TOP_P.value] < 1)
         has_min_p = draws & (numbers[:, line.LEAST_LOG_SHARE.value] > -np.inf)
         typical = np.flatnonzero(draws & (self._typical_p[slots] < 1))
