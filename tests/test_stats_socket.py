@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import socket
 import stat
 import subprocess
@@ -200,7 +201,11 @@ def test_top_shows_one_picture_on_a_terminal_and_lines_in_a_pipe(served: Path) -
     once = piped("top", str(served), "--once", "--interval", "0.05")
     as_json = piped("top", str(served), "--once", "--interval", "0.05", "--json")
     with subprocess.Popen(
-        [*COMMAND, "top", str(served), "--interval", "0.05"], stdout=subprocess.PIPE, text=True
+        [*COMMAND, "top", str(served), "--interval", "0.05"],
+        stdout=subprocess.PIPE,
+        text=True,
+        # A job in the background ignores interrupts, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(2)]
