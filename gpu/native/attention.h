@@ -13,40 +13,52 @@ typedef struct {
     float scores[QUERIES][CHUNK];
 } Attending;
 
+/* Where the strips of some positions lie. */
+typedef struct {
+    int base, positions;
+    const uint16_t *keys[CHUNK / LANES], *values[CHUNK / LANES];
+} Chunk;
+
 /* How many vectors of each of `count` queries are worked on at once, to have twelve under way. */
 #define WAYS(count) ((count) * PARTS <= 3 ? 4 : (count) * PARTS <= 6 ? 2 : 1)
 
 /* Scores of `count` queries for the positions of `ways` strips of keys. */
-INLINE void score_strips(const uint16_t *const *keys, int dim, int at, Attending *a, const int count, const int ways) {
+INLINE void score_strips(const Chunk *c, int strip, int dim, Attending *a, const int count, const int ways) {
+    const uint16_t *const *keys = c->keys + strip, *const *values = c->values + strip;
     const int wide = ways * PARTS;
     Own sums[QUERIES * PARTS];
     UNROLL for (int i = 0; i < count * wide; i++) sums[i] = (Own){};
     for (int d = 0; d < dim; d++) {
+        UNROLL for (int way = 0; way < ways; way++) /* a line of values for two of keys */
+            if (d % 2 == 0) __builtin_prefetch(values[way] + d * LANES);
         UNROLL for (int part = 0; part < wide; part++) {
             Own k = halves_to_own(keys[part / PARTS] + (size_t)d * LANES + part % PARTS * OWN);
             UNROLL for (int q = 0; q < count; q++) sums[q * wide + part] += k * a->query[q][d];
         }
     }
     UNROLL for (int i = 0; i < count * wide; i++)
-        *(Own *)(a->scores[i / wide] + at + i % wide * OWN) = sums[i];
+        *(Own *)(a->scores[i / wide] + strip * LANES + i % wide * OWN) = sums[i];
 }
 
 /* For a constant number of queries. */
-INLINE void score_keys(const uint16_t *const *keys, int strips, int dim, Attending *a, const int count) {
-    int i = 0;
-    for (; i + WAYS(count) <= strips; i += WAYS(count)) score_strips(keys + i, dim, i * LANES, a, count, WAYS(count));
-    for (; i < strips; i++) score_strips(keys + i, dim, i * LANES, a, count, 1);
+INLINE void score_keys(const Chunk *c, int dim, Attending *a, const int count) {
+    int i = 0, strips = c->positions / LANES;
+    for (; i + WAYS(count) <= strips; i += WAYS(count)) score_strips(c, i, dim, a, count, WAYS(count));
+    for (; i < strips; i++) score_strips(c, i, dim, a, count, 1);
 }
 
 /* out[q][16 * ways of dim] += weights[q][positions] * values[positions][...]. */
-INLINE void weigh_lanes(const uint16_t *const *values, int positions, int lane, Attending *a,
-                        const int count, const int ways) {
+INLINE void weigh_lanes(const Chunk *c, const Chunk *next, int positions, int dim, int lane, Attending *a, const int count,
+                        const int ways) {
     const int wide = ways * PARTS;
     Own sums[QUERIES * PARTS];
     UNROLL for (int i = 0; i < count * wide; i++) sums[i] = *(const Own *)(a->out[i / wide] + lane + i % wide * OWN);
     for (int p = 0; p < positions; p++) {
+        const uint16_t *value = c->values[p / LANES] + p % LANES * dim + lane;
+        for (int line = 0; p < next->positions && line < ways * LANES; line += 32) /* as many keys behind them */
+            __builtin_prefetch(next->keys[p / LANES] + p % LANES * dim + lane + line);
         UNROLL for (int part = 0; part < wide; part++) {
-            Own v = halves_to_own(values[p] + lane + part * OWN);
+            Own v = halves_to_own(value + part * OWN);
             UNROLL for (int q = 0; q < count; q++) sums[q * wide + part] += v * a->scores[q][p];
         }
     }
@@ -54,11 +66,11 @@ INLINE void weigh_lanes(const uint16_t *const *values, int positions, int lane, 
 }
 
 /* For a constant number of queries. */
-INLINE void weigh_values(const uint16_t *const *values, int positions, int dim, Attending *a, const int count) {
+INLINE void weigh_values(const Chunk *c, const Chunk *next, int positions, int dim, Attending *a, const int count) {
     int lane = 0;
     for (; lane + WAYS(count) * LANES <= dim; lane += WAYS(count) * LANES)
-        weigh_lanes(values, positions, lane, a, count, WAYS(count));
-    for (; lane < dim; lane += LANES) weigh_lanes(values, positions, lane, a, count, 1);
+        weigh_lanes(c, next, positions, dim, lane, a, count, WAYS(count));
+    for (; lane < dim; lane += LANES) weigh_lanes(c, next, positions, dim, lane, a, count, 1);
 }
 
 #define FOR_COUNT(call)                                                                  \
@@ -74,13 +86,13 @@ INLINE void weigh_values(const uint16_t *const *values, int positions, int dim, 
 #define FOR_COUNT(call) call(count);
 #endif
 
-static void score(const uint16_t *const *keys, int strips, int dim, Attending *a, int count) {
-#define SCORE(n) score_keys(keys, strips, dim, a, n)
+static void score(const Chunk *c, int dim, Attending *a, int count) {
+#define SCORE(n) score_keys(c, dim, a, n)
     FOR_COUNT(SCORE)
 }
 
-static void weigh(const uint16_t *const *values, int positions, int dim, Attending *a, int count) {
-#define WEIGH(n) weigh_values(values, positions, dim, a, n)
+static void weigh(const Chunk *c, const Chunk *next, int positions, int dim, Attending *a, int count) {
+#define WEIGH(n) weigh_values(c, next, positions, dim, a, n)
     FOR_COUNT(WEIGH)
 }
 
@@ -134,6 +146,21 @@ INLINE void begin_query(const Model *m, const Scratch *s, int token, int head, i
     memset(a->out[q], 0, (size_t)m->dim * 4);
 }
 
+/* Where a row's keys and values of the positions from `base` on lie; none of them from `last` on. */
+INLINE void find_chunk(const Model *m, const Layer *layer, const Step *step, int row, int kv_head, int base, int last,
+                       Chunk *to) {
+    const int32_t *table = step->tables + (size_t)row * step->table_width;
+    int size = m->block_size, positions = 0;
+    for (; positions < CHUNK && base + positions < last; positions += LANES) {
+        int position = base + positions, within = position % size;
+        size_t head = (size_t)table[position / size] * m->kv_heads + kv_head;
+        to->keys[positions / LANES] = layer->keys + (head * (size / LANES) + within / LANES) * m->dim * LANES;
+        to->values[positions / LANES] = layer->values + (head * size + within) * m->dim;
+    }
+    to->base = base;
+    to->positions = positions;
+}
+
 /* One key head for a tile of tokens of one row, kept in `attended`. */
 static void attend(const Model *m, const Layer *layer, const Step *step, Scratch *s, const QueryTile *tile, int kv_head,
                    Form form) {
@@ -149,24 +176,16 @@ static void attend(const Model *m, const Layer *layer, const Step *step, Scratch
             begin_query(m, s, t, kv_head * group + h, begin, begin && !layer->window, &a, count);
         }
     }
-    const int32_t *table = step->tables + (size_t)tile->row * step->table_width;
-    int size = m->block_size;
-    for (int base = least / LANES * LANES; base < last; base += CHUNK) {
-        int positions = 0;
-        const uint16_t *keys[CHUNK / LANES], *values[CHUNK];
-        for (; positions < CHUNK && base + positions < last; positions += LANES) {
-            int position = base + positions;
-            size_t head = (size_t)table[position / size] * m->kv_heads + kv_head;
-            int within = position % size;
-            keys[positions / LANES] = layer->keys + (head * (size / LANES) + within / LANES) * m->dim * LANES;
-            const uint16_t *strip = layer->values + (head * size + within) * m->dim;
-            for (int i = 0; i < LANES; i++) values[positions + i] = strip + i * m->dim;
-            for (int i = 0; i < LANES * m->dim; i += 32) __builtin_prefetch(strip + i, 0, 2);
-        }
-        score(keys, positions / LANES, m->dim, &a, count);
+    Chunk chunks[2];
+    int turn = 0;
+    find_chunk(m, layer, step, tile->row, kv_head, least / LANES * LANES, last, chunks);
+    for (Chunk *now = chunks; now->positions; now = chunks + (turn ^= 1)) {
+        int base = now->base, positions = now->positions;
+        find_chunk(m, layer, step, tile->row, kv_head, base + CHUNK, last, chunks + !turn);
+        score(now, m->dim, &a, count);
         for (int q = 0; q < count; q++) soften(m, &a, q, base, positions);
         int seen = last - base < positions ? last - base : positions; /* what lies behind is not written */
-        weigh(values, seen, m->dim, &a, count);
+        weigh(now, chunks + !turn, seen, m->dim, &a, count);
     }
     for (int q = 0; q < count; q++) {
         float share = 1.0f / a.total[q];

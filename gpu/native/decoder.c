@@ -8,29 +8,19 @@
 #include "packing.h"
 #include "team.h"
 
-/* Tokens whose activations stay in the second cache while panel after panel is multiplied with them. */
-#define BLOCK 512
-
 INLINE int blocks_of(int tokens) { return (tokens + BLOCK - 1) / BLOCK; }
 
 INLINE int end_of_block(int first, int tokens) { return tokens - first < BLOCK ? tokens : first + BLOCK; }
 
 /* hidden += x times the matrix, whose rows are a multiple of 32. */
 static void add_product(Member *own, const Matrix *w, const Activations *x, float *hidden, int count) {
-    float part[2][BATCH][LANES] __attribute__((aligned(64)));
     Form form = form_for(w, x, count);
     int pairs = w->rows / LANES / 2;
     FOR_PIECES(piece, own, pairs * blocks_of(count)) {
         int pair = piece % pairs, start = piece / pairs * BLOCK, end = end_of_block(start, count);
         const Unpacked *ready = prepare(w, 2 * pair, 2, form, own_memory(own));
-        for (int first = start; first < end; first += BATCH) {
-            int size = batch_size(first, end);
-            multiply(w, 2 * pair, 2, ready, x, first, size, form, part);
-            for (int t = 0; t < size; t++) {
-                float *to = hidden + (size_t)(first + t) * w->rows + 2 * pair * LANES;
-                for (int i = 0; i < 2; i++) store(to + i * LANES, load(to + i * LANES) + load(part[i][t]));
-            }
-        }
+        for (int first = start; first < end; first += BATCH)
+            add_to(hidden, w, 2 * pair, ready, x, first, batch_size(first, end), form);
     }
     pass(own);
 }
@@ -50,8 +40,7 @@ static void gate_up(Member *own, const Matrix *w, const Activations *x, Activati
             multiply(w, 4 * g + 2, 2, unpacked_panel(ready, 2, w), x, first, size, form, up);
             for (int t = 0; t < size; t++) {
                 for (int i = 0; i < 2; i++) {
-                    floats v = load(gate[i][t]);
-                    store(group + i * LANES, v * inverse_of(exp_of(-v) + 1.0f) * load(up[i][t]));
+                    store(group + i * LANES, silu(load(gate[i][t])) * load(up[i][t]));
                 }
                 keep_group(group, to, first + t, g, next);
             }

@@ -25,6 +25,7 @@
 #define GROUP 32 /* columns that share a scale */
 #define TILE 16  /* tokens of a matrix tile */
 #define BATCH 32 /* tokens that are multiplied at once */
+#define BLOCK 512 /* tokens whose activations stay in the second cache while panel after panel is multiplied */
 
 typedef uint16_t Bfloat;
 #ifdef HAS_VNNI

@@ -195,3 +195,28 @@ INLINE floats exp_of(floats x) {
     p = p * r * r + r + 1.0f;
     return p * (floats)((whole + 127) << 23);
 }
+
+#ifdef HAS_VNNI
+/* 2 to the power of x, for x of at most 127; within 5 parts in 10^6. */
+INLINE floats power_of_2(floats x) {
+    x = larger(x, splat(-126.0f));
+    floats whole = (floats)_mm512_roundscale_ps((__m512)x, 0), r = x - whole;
+    floats p = splat(9.618129e-3f);
+    p = p * r + 5.550411e-2f;
+    p = p * r + 2.402265e-1f;
+    p = p * r + 6.931472e-1f;
+    p = p * r + 1.0f;
+    return (floats)_mm512_scalef_ps((__m512)p, (__m512)whole);
+}
+#endif
+
+/* x / (1 + e^-x). */
+INLINE floats silu(floats x) {
+#ifdef HAS_VNNI
+    floats power = x * -1.44269504f;
+    power = -larger(-power, splat(-126.0f)); /* infinity would have no inverse */
+    return x * inverse_of(power_of_2(power) + 1.0f);
+#else
+    return x * inverse_of(exp_of(-x) + 1.0f);
+#endif
+}

@@ -65,4 +65,21 @@ static void multiply(const Matrix *w, int panel, int panels, const Unpacked *rea
     for (int p = 0; p < panels; p++) multiply_planes(w, panel + p, x, first, count, out[p]);
 }
 
+/* Two panels times up to 32 tokens, added to columns of `hidden`. */
+static void add_to(float *hidden, const Matrix *w, int panel, const Unpacked *ready, const Activations *x, int first,
+                   int count, Form form) {
+    float part[2][BATCH][LANES] __attribute__((aligned(64)));
+#ifdef HAS_AMX
+    if (form == TILES) {
+        add_bfloats(w, panel, ready, x, first, count, hidden);
+        return;
+    }
+#endif
+    multiply(w, panel, 2, ready, x, first, count, form, part);
+    for (int t = 0; t < count; t++) {
+        float *to = hidden + (size_t)(first + t) * w->rows + panel * LANES;
+        for (int i = 0; i < 2; i++) store(to + i * LANES, load(to + i * LANES) + load(part[i][t]));
+    }
+}
+
 INLINE int batch_size(int first, int total) { return total - first < BATCH ? total - first : BATCH; }

@@ -151,7 +151,9 @@ typedef struct {
 
 #define PIECE 4 /* panels from what one member multiplies to what it unpacks next */
 
-INLINE Coming coming_after(const Matrix *w, int panel) {
+/* Nothing where the tokens before `first` have had it asked for. */
+INLINE Coming coming_after(const Matrix *w, int panel, int first) {
+    if (first % BLOCK) return (Coming){0};
     size_t groups = w->cols / GROUP, place = (size_t)(panel + PIECE) * groups;
     return (Coming){w->quants + place * LANES * GROUP * w->bits / 8, w->scales + place * 2 * LANES, groups, w->bits};
 }
@@ -166,16 +168,12 @@ INLINE void ask_for(Coming c, int g, const int panels) {
     }
 }
 
-/* `panels` (1 or 2, a constant as `tiles` is) times 16 or 32 tokens. */
-INLINE void multiply_tiles(const Bfloat *weights, const Bfloat *x, Coming coming, const int panels, const int tiles,
-                           float (*out)[BATCH][LANES]) {
-    const size_t size = LANES * GROUP, apart = size * coming.groups;
-    _tile_zero(0);
-    if (panels == 2) _tile_zero(1);
-    if (tiles == 2) _tile_zero(2);
-    if (tiles == 2 && panels == 2) _tile_zero(3);
-    for (int g = 0; g < coming.groups; g++, weights += size, x += size) {
-        ask_for(coming, g, panels);
+/* `panels` (1 or 2, a constant as `tiles` is) times 16 or 32 tokens, added to the tiles. */
+INLINE void add_tiles(const Bfloat *weights, const Bfloat *x, int groups, Coming coming, const int panels,
+                      const int tiles) {
+    const size_t size = LANES * GROUP, apart = size * groups;
+    for (int g = 0; g < groups; g++, weights += size, x += size) {
+        if (coming.quants) ask_for(coming, g, panels);
         _tile_loadd(4, x, 64);
         _tile_loadd(6, weights, 64);
         _tile_dpbf16ps(0, 4, 6);
@@ -189,6 +187,16 @@ INLINE void multiply_tiles(const Bfloat *weights, const Bfloat *x, Coming coming
             if (panels == 2) _tile_dpbf16ps(3, 5, 7);
         }
     }
+}
+
+/* The same to out[panel][token], for so many tokens. */
+INLINE void multiply_tiles(const Bfloat *weights, const Bfloat *x, int groups, Coming coming, const int panels,
+                           const int tiles, float (*out)[BATCH][LANES]) {
+    _tile_zero(0);
+    if (panels == 2) _tile_zero(1);
+    if (tiles == 2) _tile_zero(2);
+    if (tiles == 2 && panels == 2) _tile_zero(3);
+    add_tiles(weights, x, groups, coming, panels, tiles);
     _tile_stored(0, out[0][0], 64);
     if (panels == 2) _tile_stored(1, out[1][0], 64);
     if (tiles == 2) _tile_stored(2, out[0][TILE], 64);
@@ -197,16 +205,43 @@ INLINE void multiply_tiles(const Bfloat *weights, const Bfloat *x, Coming coming
 
 static void multiply_bfloats(const Matrix *w, int panel, const Bfloat *weights, const Activations *x, int first,
                              int panels, int count, float (*out)[BATCH][LANES]) {
-    Coming coming = coming_after(w, panel);
+    int groups = w->cols / GROUP;
+    Coming coming = coming_after(w, panel, first);
     const Bfloat *rows = x->bfloats + (size_t)first * w->cols;
-    if (panels == 2 && count > TILE) multiply_tiles(weights, rows, coming, 2, 2, out);
-    else if (panels == 2) multiply_tiles(weights, rows, coming, 2, 1, out);
-    else if (count > TILE) multiply_tiles(weights, rows, coming, 1, 2, out);
-    else multiply_tiles(weights, rows, coming, 1, 1, out);
+    if (panels == 2 && count > TILE) multiply_tiles(weights, rows, groups, coming, 2, 2, out);
+    else if (panels == 2) multiply_tiles(weights, rows, groups, coming, 2, 1, out);
+    else if (count > TILE) multiply_tiles(weights, rows, groups, coming, 1, 2, out);
+    else multiply_tiles(weights, rows, groups, coming, 1, 1, out);
     if (!w->bias) return;
     for (int p = 0; p < panels; p++) {
         floats bias = load(w->bias + (panel + p) * LANES);
         for (int t = 0; t < count; t++) store(out[p][t], load(out[p][t]) + bias);
     }
+}
+
+/* 2 panels times up to 32 tokens, added to columns of `hidden` [tokens][rows of w], where there is
+ * memory behind them for 32. */
+static void add_bfloats(const Matrix *w, int panel, const Bfloat *weights, const Activations *x, int first, int count,
+                        float *hidden) {
+    int groups = w->cols / GROUP, stride = w->rows * 4;
+    Coming coming = coming_after(w, panel, first);
+    const Bfloat *rows = x->bfloats + (size_t)first * w->cols;
+    float *low = hidden + (size_t)first * w->rows + panel * LANES, *high = low + TILE * w->rows;
+    _tile_loadd(0, low, stride);
+    _tile_loadd(1, low + LANES, stride);
+    if (count > TILE) {
+        _tile_loadd(2, high, stride);
+        _tile_loadd(3, high + LANES, stride);
+        add_tiles(weights, rows, groups, coming, 2, 2);
+        _tile_stored(2, high, stride);
+        _tile_stored(3, high + LANES, stride);
+    } else {
+        add_tiles(weights, rows, groups, coming, 2, 1);
+    }
+    _tile_stored(0, low, stride);
+    _tile_stored(1, low + LANES, stride);
+    if (!w->bias) return;
+    for (int t = 0; t < count; t++, low += w->rows)
+        for (int i = 0; i < 2 * LANES; i += LANES) store(low + i, load(low + i) + load(w->bias + panel * LANES + i));
 }
 #endif

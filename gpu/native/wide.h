@@ -34,18 +34,6 @@ static void lay_out_attention(Attention *a, int dim, Bfloat *memory) {
     a->out = a->scores + TILE * CHUNK;
 }
 
-/* 2 to the power of x, for x of at most 0; within 5 parts in 10^6. */
-INLINE floats power_of_2(floats x) {
-    x = larger(x, splat(-126.0f));
-    floats whole = (floats)_mm512_roundscale_ps((__m512)x, 0), r = x - whole;
-    floats p = splat(9.618129e-3f);
-    p = p * r + 5.550411e-2f;
-    p = p * r + 2.402265e-1f;
-    p = p * r + 6.931472e-1f;
-    p = p * r + 1.0f;
-    return (floats)_mm512_scalef_ps((__m512)p, (__m512)whole);
-}
-
 /* 16 numbers in bfloat16, as one half of a tile's row. */
 INLINE void keep_bfloats(floats x, Bfloat *to) {
     _mm256_storeu_si256((__m256i *)to, (__m256i)_mm512_cvtneps_pbh((__m512)x));
