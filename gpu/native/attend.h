@@ -9,6 +9,12 @@ INLINE Unpacked *own_memory(const Member *own) {
     return s->unpacked + (size_t)own->index * s->most_unpacked;
 }
 
+/* None where there are no more. */
+INLINE HeadOfTile head_of_tile(const Model *m, const Scratch *s, int task) {
+    if (task >= s->num_tiles * m->kv_heads) return (HeadOfTile){0};
+    return (HeadOfTile){s->tiles + task / m->kv_heads, task % m->kv_heads};
+}
+
 static void attend_all(Member *own, const Layer *layer, Form form) {
     const Model *m = own->work.model;
     const Step *step = &own->work.step;
@@ -29,8 +35,7 @@ static void attend_all(Member *own, const Layer *layer, Form form) {
             continue;
         }
 #endif
-        int narrow = task - wide;
-        attend(m, layer, step, s, s->tiles + narrow / m->kv_heads, narrow % m->kv_heads, form);
+        attend(m, layer, step, s, head_of_tile(m, s, task - wide), head_of_tile(m, s, task - wide + own->team->size), form);
     }
     pass(own);
 }

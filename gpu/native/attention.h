@@ -19,6 +19,12 @@ typedef struct {
     const uint16_t *keys[CHUNK / LANES], *values[CHUNK / LANES];
 } Chunk;
 
+/* A key head of a tile. */
+typedef struct {
+    const QueryTile *tile;
+    int kv_head;
+} HeadOfTile;
+
 /* How many vectors of each of `count` queries are worked on at once, to have twelve under way. */
 #define WAYS(count) ((count) * PARTS <= 3 ? 4 : (count) * PARTS <= 6 ? 2 : 1)
 
@@ -161,36 +167,52 @@ INLINE void find_chunk(const Model *m, const Layer *layer, const Step *step, int
     to->positions = positions;
 }
 
-/* One key head for a tile of tokens of one row, kept in `attended`. */
-static void attend(const Model *m, const Layer *layer, const Step *step, Scratch *s, const QueryTile *tile, int kv_head,
+/* The first position that a token sees of its own, behind a prefix that it shares. */
+INLINE int first_seen(const Layer *layer, const Step *step, const Scratch *s, int token) {
+    if (!layer->window) return s->seen[token];
+    int end = step->positions[token] + 1;
+    return end > layer->window ? end - layer->window : 0;
+}
+
+/* The first chunk of a tile: from the first position that any of its tokens sees. */
+INLINE void find_first(const Model *m, const Layer *layer, const Step *step, const Scratch *s, const QueryTile *tile,
+                       int kv_head, Chunk *to) {
+    int begin = first_seen(layer, step, s, tile->first), last = step->positions[tile->first + tile->count - 1] + 1;
+    find_chunk(m, layer, step, tile->row, kv_head, begin / LANES * LANES, last, to);
+}
+
+/* One key head for a tile of tokens of one row, kept in `attended`; `after` is what this thread will
+ * probably work on next. */
+static void attend(const Model *m, const Layer *layer, const Step *step, Scratch *s, HeadOfTile now, HeadOfTile after,
                    Form form) {
     Attending a;
-    int group = m->heads / m->kv_heads, count = 0, least = 1 << 30, last = 0;
+    const QueryTile *tile = now.tile;
+    int group = m->heads / m->kv_heads, count = 0, last = step->positions[tile->first + tile->count - 1] + 1;
     for (int t = tile->first; t < tile->first + tile->count; t++) {
-        int end = step->positions[t] + 1, begin = layer->window ? 0 : s->seen[t];
-        if (layer->window && end > layer->window) begin = end - layer->window;
-        least = begin < least ? begin : least;
-        last = end > last ? end : last;
+        int begin = first_seen(layer, step, s, t);
         for (int h = 0; h < group; h++, count++) {
-            a.end[count] = end;
-            begin_query(m, s, t, kv_head * group + h, begin, begin && !layer->window, &a, count);
+            a.end[count] = step->positions[t] + 1;
+            begin_query(m, s, t, now.kv_head * group + h, begin, begin && !layer->window, &a, count);
         }
     }
-    Chunk chunks[2];
-    int turn = 0;
-    find_chunk(m, layer, step, tile->row, kv_head, least / LANES * LANES, last, chunks);
-    for (Chunk *now = chunks; now->positions; now = chunks + (turn ^= 1)) {
-        int base = now->base, positions = now->positions;
-        find_chunk(m, layer, step, tile->row, kv_head, base + CHUNK, last, chunks + !turn);
-        score(now, m->dim, &a, count);
-        for (int q = 0; q < count; q++) soften(m, &a, q, base, positions);
-        int seen = last - base < positions ? last - base : positions; /* what lies behind is not written */
-        weigh(now, chunks + !turn, seen, m->dim, &a, count);
+    Chunk chunks[2], *chunk = chunks, *next = chunks + 1;
+    find_first(m, layer, step, s, tile, now.kv_head, chunk);
+    for (int base = chunk->base; base < last; base += CHUNK) {
+        next->positions = 0;
+        if (base + CHUNK < last) find_chunk(m, layer, step, tile->row, now.kv_head, base + CHUNK, last, next);
+        else if (after.tile) find_first(m, layer, step, s, after.tile, after.kv_head, next);
+        score(chunk, m->dim, &a, count);
+        for (int q = 0; q < count; q++) soften(m, &a, q, base, chunk->positions);
+        int seen = last - base < chunk->positions ? last - base : chunk->positions; /* what lies behind is not written */
+        weigh(chunk, next, seen, m->dim, &a, count);
+        Chunk *done = chunk;
+        chunk = next;
+        next = done;
     }
     for (int q = 0; q < count; q++) {
         float share = 1.0f / a.total[q];
         for (int d = 0; d < m->dim; d += LANES) store(a.out[q] + d, load(a.out[q] + d) * share);
-        int t = tile->first + q / group, head = kv_head * group + q % group;
+        int t = tile->first + q / group, head = now.kv_head * group + q % group;
         for (int g = 0; g < m->dim / GROUP; g++)
             keep_group(a.out[q] + g * GROUP, &s->attended, t, head * (m->dim / GROUP) + g, form);
     }
