@@ -25,15 +25,12 @@ from ..kernels.cache_write import write_cache, write_cache_reference
 from ..kernels.cuts import find_cuts, find_cuts_reference
 from ..kernels.gumbel import sample_gumbel, sample_gumbel_reference
 from ..kernels.norm import add_rms_norm, add_rms_norm_reference
-from ..kernels.paged_attention import paged_attention, paged_attention_reference
+from ..kernels.paged_attention import paged_attention_reference
 from ..kernels.record import record, record_reference
 from ..kernels.row_updates import RowTables, update_rows, update_rows_reference
-from ..kernels.split_decode import split_decode
 from ..kernels.step_inputs import StepTensors, step_inputs, step_inputs_reference
+from .attention import attend
 from .quantised import Matrix, linear, linear_reference
-
-_BUSY = 2 * 132  # programs that fill a large GPU; fewer split their keys
-
 
 CopyBlocks: TypeAlias = Callable[[Tensor, Tensor], None]
 """Copies onto target blocks what source blocks hold, both [pairs] of int32; target -1: padding."""
@@ -131,6 +128,7 @@ class TritonOps:
     adjust = staticmethod(adjust)
     find_cuts = staticmethod(find_cuts)
     draw = staticmethod(sample_gumbel)
+    attend = staticmethod(attend)
 
     @staticmethod
     def block_copier(
@@ -141,15 +139,6 @@ class TritonOps:
         device: torch.device,
     ) -> CopyBlocks:
         return BlockCopier(targets, sources, block_size=block_size).to(device).copy
-
-    @staticmethod
-    def attend(
-        query: Tensor, keys: Tensor, values: Tensor, rows: PagedRows, scores: Scores
-    ) -> Tensor:
-        is_decode = rows.longest == 1 and len(query) == len(rows.slots)
-        if is_decode and len(query) * keys.shape[1] < _BUSY:
-            return split_decode(query, keys, values, rows, scores)
-        return paged_attention(query, keys, values, rows, scores)
 
 
 class TorchOps:

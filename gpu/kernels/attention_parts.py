@@ -1,4 +1,4 @@
-"""What both attention kernels are made of: rows over a block table, and the softmax of a tile."""
+"""What all attention kernels are made of: rows over a block table, and the softmax of a tile."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -9,6 +9,30 @@ import triton.language as tl
 from torch import Tensor
 
 from .build import wide_enough
+
+NEVER_ALIGNED = ("starts_ptr", "lengths_ptr", "slots_ptr", "block_table_ptr")
+"""Pointers into staged columns. They may begin anywhere: a kernel that were compiled for their
+alignment would be compiled anew, in the middle of serving, whenever it changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedRuns:
+    """Groups of a step's rows of one token whose first blocks are the same ones.
+
+    A tile is so many rows of one group that a program takes them together; positions of 0 make it
+    padding. What a group shares lies before the tokens of its rows.
+    """
+
+    lengths: Tensor  # [rows] of int32: positions that a row shares, from the first one on
+    order: Tensor  # [rows] of int32: the rows that share any, group after group
+    tiles: Tensor  # [tiles, 4] of int32: first place in the order, rows, a row's slot, positions
+
+    @classmethod
+    def of(cls, words: Tensor, num_rows: int) -> "SharedRuns":
+        """Views of one piece: lengths and order of so many rows, then tiles."""
+        return cls(
+            words[:num_rows], words[num_rows : 2 * num_rows], words[2 * num_rows :].view(-1, 4)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +45,8 @@ class PagedRows:
     block_table: Tensor  # [slots, blocks] of int32
     block_size: int
     longest: int  # tokens that no row has more of
+    has_singles: bool = False  # whether beside longer rows there are some of one token
+    shared: SharedRuns | None = None  # rows of one token that are better off together
 
 
 def head_constants(query: Tensor, keys: Tensor, block_size: int) -> dict[str, int]:
@@ -46,6 +72,18 @@ def keeps_e4m3(device: torch.device) -> bool:
     """Whether keys and values can be kept as float8_e4m3fn: GPUs before sm_89 cannot convert it,
     and kernels for it are not compiled there."""
     return capability_of(device) >= 89
+
+
+def pipelined(query: torch.dtype, num_warps: int) -> dict[str, int]:
+    """Options of a kernel whose loop over keys of 16 bits or less must not wait for memory.
+
+    Where keys lie is read from a table, a load before the load: with fewer than five stages the
+    keys of a tile are asked for only when the last tile is done with. In float32, which is for
+    checking, there is no room for that.
+    """
+    if query == torch.float32:
+        return {"num_warps": 8, "num_stages": 3}
+    return {"num_warps": num_warps, "num_stages": 5}
 
 
 @triton.jit
@@ -91,3 +129,56 @@ def folded(score, values, best, total, out):
     total = total * shrink + tl.sum(weight, 1)
     product = tl.dot(weight.to(values.dtype), values, input_precision="ieee")
     return new_best, total, out * shrink[:, None] + product
+
+
+@triton.jit
+def share_of(low, high, split, BLOCK_N: tl.constexpr, SPLITS: tl.constexpr, LEAST: tl.constexpr):
+    """The positions that a split looks at: whole tiles, as equal as they can be, at least so many
+    if there are any."""
+    size = tl.maximum(tl.cdiv(tl.cdiv(high - low, BLOCK_N), SPLITS), LEAST) * BLOCK_N
+    begin = low + split * size
+    return begin, tl.minimum(begin + size, high)
+
+
+@triton.jit
+def attended(
+    query,
+    begin,
+    end,
+    keys_ptr,
+    values_ptr,
+    table_ptr,
+    kv_stride,
+    scale,
+    softcap,
+    DIM: tl.constexpr,
+    WIDTH: tl.constexpr,
+    PAGE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    HAS_SOFTCAP: tl.constexpr,
+):
+    """The softmax over positions that every line of the query sees whole, not yet divided."""
+    lane = tl.arange(0, WIDTH)
+    is_lane = lane < DIM
+    best = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    total = tl.zeros([BLOCK_M], tl.float32)
+    out = tl.zeros([BLOCK_M, WIDTH], tl.float32)
+    for first_key in range(begin, end, BLOCK_N):
+        position = first_key + tl.arange(0, BLOCK_N)
+        is_key = position < end
+        at = kv_rows(table_ptr, position, is_key, PAGE) * kv_stride
+        keys = tl.load(
+            keys_ptr + at[None, :] + lane[:, None],
+            mask=is_key[None, :] & is_lane[:, None],
+            other=0.0,
+        ).to(query.dtype)
+        values = tl.load(
+            values_ptr + at[:, None] + lane[None, :],
+            mask=is_key[:, None] & is_lane[None, :],
+            other=0.0,
+        ).to(query.dtype)
+        score = scores_of(query, keys, scale, softcap, HAS_SOFTCAP)
+        score = tl.where(is_key[None, :], score, float("-inf"))
+        best, total, out = folded(score, values, best, total, out)
+    return best, total, out

@@ -19,6 +19,7 @@ class Build:
     uses_tensor_cores: bool = False
     uses_warp_groups: bool = False  # those that only sm_90 has, twice as fast
     moves_wide: bool = True  # reads or writes 128 bits at a time
+    loads_ahead: bool = False  # in every loop, what is loaded next while it computes
 
 
 def wide_enough(size: int) -> int:

@@ -20,6 +20,7 @@ _SHARED_MEMORY = {80: 163 * 1024, 90: 227 * 1024}  # bytes that one block may ha
 _REGISTERS = 65_536  # of a multiprocessor: a block that wants more never starts
 _THREADS_PER_WARP = 32
 _WIDE = r"\b(?:ld|st)\.global\S*\.v4\.b32|\bcp\.async\.\S+ [^;]*, 0x10\b"
+_LOOP = re.compile(r"^( *)(?:\S.* = )?scf\.for .*\n((?:\1 .*\n)*)", re.MULTILINE)
 _CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 
 
@@ -38,6 +39,7 @@ class MachineCode:
     tensor_core_instructions: int  # of one warp (mma) and, on 90, of a warp group (wgmma)
     warp_group_instructions: int
     wide_accesses: int  # instructions that move 128 bits of global memory
+    idle_loops: int  # loops that wait for all that they have asked memory for
 
     def faults(self, build: Build) -> list[str]:
         """What makes this build unfit to ship; none if it is fit."""
@@ -54,6 +56,8 @@ class MachineCode:
             faults.append("no tensor-core instruction of a warp group")
         if build.moves_wide and not self.wide_accesses:
             faults.append("no access of 128 bits")
+        if build.loads_ahead and self.idle_loops:
+            faults.append(f"{self.idle_loops} loops wait for memory before they ask for more")
         return faults
 
 
@@ -83,7 +87,14 @@ def compile_build(build: Build, capability: int) -> MachineCode:
         tensor_core_instructions=len(re.findall(r"\bmma\.sync", ptx)) + warp_group,
         warp_group_instructions=warp_group,
         wide_accesses=len(re.findall(_WIDE, ptx)),
+        idle_loops=_idle_loops(compiled.asm["ttgir"]),
     )
+
+
+def _idle_loops(code: str) -> int:
+    """Loops of Triton's GPU code that wait until no copy to shared memory is under way."""
+    loops: list[tuple[str, str]] = _LOOP.findall(code)
+    return sum("ttg.async_wait" in body and "{num = 0 : i32}" in body for _, body in loops)
 
 
 def _resource_usage(cubin: bytes) -> dict[str, str]:

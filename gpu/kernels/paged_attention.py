@@ -1,7 +1,8 @@
 """Attention of rows of any lengths over paged keys and values: prefill, chunks and decode at once.
 
 A program has a stretch of one row's tokens with all the query heads of one key head: they share
-the keys and values it reads, and fill a tile together.
+the keys and values it reads, and fill a tile together (FlashAttention-2, Dao 2023; the grid is that
+of "The Anatomy of a Triton Attention Kernel", 2025).
 """
 
 from collections.abc import Iterator
@@ -13,11 +14,13 @@ from torch import Tensor
 
 from ..attention import Scores
 from .attention_parts import (
+    NEVER_ALIGNED,
     PagedRows,
     capability_of,
     folded,
     head_constants,
     kv_rows,
+    pipelined,
     row_of,
     scores_of,
     shape_constants,
@@ -25,7 +28,10 @@ from .attention_parts import (
 from .build import Build, wide_enough
 
 
-@triton.jit
+@triton.jit(
+    do_not_specialize=("num_rows", "table_stride", "window"),
+    do_not_specialize_on_alignment=NEVER_ALIGNED,
+)
 def paged_attention_kernel(
     query_ptr,
     keys_ptr,
@@ -50,22 +56,29 @@ def paged_attention_kernel(
     PAGE: tl.constexpr,  # positions of a block
     BLOCK_M: tl.constexpr,  # query heads times tokens of a program
     BLOCK_N: tl.constexpr,  # keys it looks at together
+    IS_DECODE: tl.constexpr,  # no row has more than one token
+    SKIPS_SINGLES: tl.constexpr,  # rows of one token are for others
     HAS_WINDOW: tl.constexpr,
     HAS_SOFTCAP: tl.constexpr,
     HAS_SINKS: tl.constexpr,
     HAS_KV_SCALES: tl.constexpr,
 ):
     """Program (stretch, key head). Row r begins at the stretch starts[r] // BLOCK_Q + r, so the
-    grid depends on no length."""
+    grid depends on no length; in decode it is stretch r."""
     BLOCK_Q: tl.constexpr = BLOCK_M // GROUP
-    stretch = tl.program_id(0)
+    # The end of a prompt sees the most keys: what takes longest begins first.
+    stretch = tl.num_programs(0) - 1 - tl.program_id(0)
     kv_head = tl.program_id(1)
-    row = row_of(starts_ptr, stretch, num_rows, BLOCK_Q)
+    row = stretch
+    if not IS_DECODE:
+        row = row_of(starts_ptr, stretch, num_rows, BLOCK_Q)
     slot = tl.load(slots_ptr + row)
     start = tl.load(starts_ptr + row)
     num_tokens = tl.load(starts_ptr + row + 1) - start
-    first = (stretch - start // BLOCK_Q - row) * BLOCK_Q  # of the row's tokens
-    if (slot < 0) | (first >= num_tokens):
+    first = 0  # of the row's tokens
+    if not IS_DECODE:
+        first = (stretch - start // BLOCK_Q - row) * BLOCK_Q
+    if (slot < 0) | (first >= num_tokens) | ((num_tokens == 1) & SKIPS_SINGLES):
         return
     length = tl.load(lengths_ptr + row)
 
@@ -101,7 +114,7 @@ def paged_attention_kernel(
     begin = 0
     if HAS_WINDOW:
         begin = tl.maximum(first_position - window + 1, 0) // BLOCK_N * BLOCK_N
-    else:
+    elif not IS_DECODE:
         # Most tiles are seen whole by every line: only the last ones need a mask.
         seen_by_all = (first_position + 1) // BLOCK_N * BLOCK_N
         best, total, out = _attend(
@@ -186,18 +199,23 @@ def paged_attention(
     scores: Scores,
     *,
     kv_scales: Tensor | None = None,
+    skips_singles: bool = False,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Query [tokens, heads, dim], its heads next to each other, over keys and values
-    [memory rows, kv_heads, dim], kept as `write_cache` does → like query. What it gives for
-    padding is undefined."""
+    [memory rows, kv_heads, dim], kept as `write_cache` does → like query, or into `out`. What it
+    gives for padding, and for rows of one token if it skips them, is undefined."""
     tokens = len(query)
-    out = query.new_empty(query.shape)
+    if out is None:
+        out = query.new_empty(query.shape)
     if not tokens:
         return out
     constants = head_constants(query, keys, rows.block_size)
     tile = _tile(rows.longest, constants["GROUP"], capability_of(query.device))
+    options = pipelined(query.dtype, tile.pop("num_warps"))
     num_rows, block_q = len(rows.slots), tile["BLOCK_M"] // constants["GROUP"]
-    paged_attention_kernel[(tokens // block_q + num_rows, keys.shape[1])](
+    stretches = num_rows if rows.longest <= 1 else tokens // block_q + num_rows
+    paged_attention_kernel[(stretches, keys.shape[1])](
         query,
         keys,
         values,
@@ -218,7 +236,10 @@ def paged_attention(
         **constants,
         **tile,
         **_flags(scores),
+        IS_DECODE=rows.longest <= 1,
+        SKIPS_SINGLES=skips_singles,
         HAS_KV_SCALES=kv_scales is not None,
+        **options,
     )
     return out
 
@@ -266,10 +287,13 @@ def _tile(longest: int, group: int, capability: int) -> dict[str, int]:
     """How much a program takes on, and with how many warps."""
     least = max(wide_enough(group), 16)
     if longest * group <= least:
-        return {"BLOCK_M": least, "BLOCK_N": 64, "num_warps": 4, "num_stages": 3}
+        return {"BLOCK_M": least, "BLOCK_N": 64, "num_warps": 4}
     # The one-warp instructions before sm_90 take more registers: 64 keys at a time would spill.
     block_n = 64 if capability >= 90 else 32
-    return {"BLOCK_M": max(least, 128), "BLOCK_N": block_n, "num_warps": 8, "num_stages": 3}
+    if longest * group <= 64:
+        num_warps = 4 if capability >= 90 else 8
+        return {"BLOCK_M": max(least, 64), "BLOCK_N": block_n, "num_warps": num_warps}
+    return {"BLOCK_M": max(least, 128), "BLOCK_N": block_n, "num_warps": 8}
 
 
 def _flags(scores: Scores) -> dict[str, bool]:
@@ -280,12 +304,15 @@ def _flags(scores: Scores) -> dict[str, bool]:
     }
 
 
+_KINDS = {1: "decode", 16: "a few tokens"}
+
+
 def _builds() -> Iterator[Build]:
     wide, odd = shape_constants(32, 8, 128, 16), shape_constants(9, 3, 64, 16)
     plain, all_at_once = Scores(1.0), Scores(1.0, 4096, 50.0, torch.empty(0))
     name = "32 + 8 heads of 128"
     for capability in (80, 90):
-        for longest in (1, 2048):
+        for longest in (1, 16, 2048):
             yield _build(name, wide, longest, plain, capability)
             extra = f"{name}, window, soft-cap and sinks"
             yield _build(extra, wide, longest, all_at_once, capability)
@@ -304,9 +331,9 @@ def _build(
     kept: str = "*bf16",
 ) -> Build:
     tile = _tile(longest, shape["GROUP"], capability)
-    options = {key: tile.pop(key) for key in ("num_warps", "num_stages")}
+    options = pipelined(torch.bfloat16, tile.pop("num_warps"))
     return Build(
-        name=f"{'decode' if longest == 1 else 'prefill'}, {name}",
+        name=f"{_KINDS.get(longest, 'prefill')}, {name}",
         kernel=paged_attention_kernel,
         types={
             **dict.fromkeys(("query_ptr", "out_ptr", "sinks_ptr"), "*bf16"),
@@ -318,7 +345,14 @@ def _build(
             **dict.fromkeys(("table_stride", "window"), "i32"),
             **dict.fromkeys(("scale", "softcap"), "fp32"),
         },
-        constants={**shape, **tile, **_flags(scores), "HAS_KV_SCALES": kept != "*bf16"},
+        constants={
+            **shape,
+            **tile,
+            **_flags(scores),
+            "IS_DECODE": longest == 1,
+            "SKIPS_SINGLES": longest > 1,
+            "HAS_KV_SCALES": kept != "*bf16",
+        },
         aligned=(
             *("query_ptr", "keys_ptr", "values_ptr", "out_ptr"),
             *("query_stride", "kv_stride"),
@@ -326,6 +360,7 @@ def _build(
         options=options,
         capabilities=(capability,),
         uses_tensor_cores=True,
+        loads_ahead=True,
         uses_warp_groups=longest > 1 and capability >= 90,
     )
 

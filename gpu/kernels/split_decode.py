@@ -1,10 +1,12 @@
-"""Decode attention for few rows: each row's keys are split among programs, and their parts merged.
+"""Decode attention: each row's keys are split among programs, and their parts merged.
 
-A row and a key head alone would leave most of a GPU idle until there are hundreds of them. The
-grid depends on no length, so that a graph can be captured once and replayed at any.
+A row and a key head alone would leave most of a GPU idle until there are hundreds of them, and one
+row much longer than the others would keep them all waiting. The grid depends on no length, so that
+a graph can be captured once and replayed at any.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 import triton
@@ -13,30 +15,53 @@ from torch import Tensor
 
 from ..attention import Scores
 from .attention_parts import (
+    NEVER_ALIGNED,
     PagedRows,
-    folded,
+    attended,
     head_constants,
-    kv_rows,
-    scores_of,
+    pipelined,
     shape_constants,
+    share_of,
 )
 from .build import Build, wide_enough
 
 SPLITS = 16
-_BLOCK_N = 64
-_OPTIONS = {"num_warps": 4, "num_stages": 3}
+BLOCK_N = 64
+PADDING = 4  # numbers behind a part's values: its largest score, its sum of weights, alignment
+_NUM_WARPS = 4
 
 
-@triton.jit
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What every split of every row saw, for each query head."""
+
+    numbers: Tensor  # [rows, heads, splits, dim + PADDING] of float32
+    least: int  # tiles of a split that has any
+
+    @property
+    def splits(self) -> int:
+        return self.numbers.shape[2]
+
+    @classmethod
+    def empty(cls, query: Tensor, num_rows: int, splits: int, least: int) -> "Parts":
+        """Room for parts of query [tokens, heads, dim]."""
+        shape = (num_rows, query.shape[1], splits, query.shape[2] + PADDING)
+        return cls(query.new_empty(shape, dtype=torch.float32), least)
+
+
+@triton.jit(
+    do_not_specialize=("table_stride", "window"),
+    do_not_specialize_on_alignment=(*NEVER_ALIGNED, "shared_ptr"),
+)
 def split_decode_kernel(
     query_ptr,
     keys_ptr,
     values_ptr,
     parts_ptr,
-    best_ptr,
-    total_ptr,
+    starts_ptr,
     lengths_ptr,
     slots_ptr,
+    shared_ptr,
     block_table_ptr,
     kv_scales_ptr,
     query_stride,
@@ -52,118 +77,154 @@ def split_decode_kernel(
     BLOCK_M: tl.constexpr,  # at least GROUP, and what a tensor core wants
     BLOCK_N: tl.constexpr,  # keys looked at together
     SPLITS: tl.constexpr,
+    LEAST: tl.constexpr,  # tiles of keys that a split has at least
+    PADDING: tl.constexpr,
+    HAS_SHARED: tl.constexpr,
     HAS_SOFTCAP: tl.constexpr,
     HAS_KV_SCALES: tl.constexpr,
 ):
-    """Program (row, key head, split): softmax and weighted values of its share of the keys."""
+    """Program (row, key head, split): softmax and weighted values of its share of the keys. Rows
+    that have not one token exactly are for others."""
     row = tl.program_id(0)
     kv_head = tl.program_id(1)
     split = tl.program_id(2)
     slot = tl.load(slots_ptr + row)
-    length = tl.load(lengths_ptr + row)
-    if slot < 0:
+    token = tl.load(starts_ptr + row).to(tl.int64)
+    if (slot < 0) | (tl.load(starts_ptr + row + 1) - token != 1):
         return
-    begin, end = _share(length, window, split, BLOCK_N, SPLITS)
+    length = tl.load(lengths_ptr + row)
+    low = _first_of(shared_ptr, row, length, window, HAS_SHARED)
+    begin, end = share_of(low, length, split, BLOCK_N, SPLITS, LEAST)
     if begin >= end:
         return
     line = tl.arange(0, BLOCK_M)
     lane = tl.arange(0, WIDTH)
     head = kv_head * GROUP + line
-    is_line = line < GROUP
-    is_lane = lane < DIM
-    inside = is_line[:, None] & is_lane[None, :]
-    place = query_ptr + row.to(tl.int64) * query_stride + (head * DIM)[:, None] + lane[None, :]
+    inside = (line < GROUP)[:, None] & (lane < DIM)[None, :]
+    place = query_ptr + token * query_stride + (head * DIM)[:, None] + lane[None, :]
     query = tl.load(place, mask=inside, other=0.0)
-    table_ptr = block_table_ptr + slot.to(tl.int64) * table_stride
-    keys_ptr += kv_head * DIM
-    values_ptr += kv_head * DIM
     if HAS_KV_SCALES:
         scale *= tl.load(kv_scales_ptr + kv_head)
-
-    best = tl.full([BLOCK_M], float("-inf"), tl.float32)
-    total = tl.zeros([BLOCK_M], tl.float32)
-    out = tl.zeros([BLOCK_M, WIDTH], tl.float32)
-    for first_key in range(begin, end, BLOCK_N):
-        position = first_key + tl.arange(0, BLOCK_N)
-        is_key = position < end
-        at = kv_rows(table_ptr, position, is_key, PAGE) * kv_stride
-        keys = tl.load(
-            keys_ptr + at[None, :] + lane[:, None],
-            mask=is_key[None, :] & is_lane[:, None],
-            other=0.0,
-        ).to(query.dtype)
-        values = tl.load(
-            values_ptr + at[:, None] + lane[None, :],
-            mask=is_key[:, None] & is_lane[None, :],
-            other=0.0,
-        ).to(query.dtype)
-        score = scores_of(query, keys, scale, softcap, HAS_SOFTCAP)
-        score = tl.where(is_key[None, :], score, float("-inf"))
-        best, total, out = folded(score, values, best, total, out)
+    best, total, out = attended(
+        query, begin, end, keys_ptr + kv_head * DIM, values_ptr + kv_head * DIM,
+        block_table_ptr + slot.to(tl.int64) * table_stride, kv_stride, scale, softcap,
+        DIM, WIDTH, PAGE, BLOCK_M, BLOCK_N, HAS_SOFTCAP,
+    )  # fmt: skip
     if HAS_KV_SCALES:
         out *= tl.load(kv_scales_ptr + tl.num_programs(1) + kv_head)
-
-    part = (row * tl.num_programs(1) * GROUP + head) * SPLITS + split
-    tl.store(best_ptr + part, best, mask=is_line)
-    tl.store(total_ptr + part, total, mask=is_line)
-    tl.store(parts_ptr + part.to(tl.int64)[:, None] * DIM + lane[None, :], out, mask=inside)
+    line_of_part = row.to(tl.int64) * (tl.num_programs(1) * GROUP) + head
+    part = parts_ptr + (line_of_part * SPLITS + split) * (DIM + PADDING)
+    store_part(part, best, total, out, line < GROUP, DIM, WIDTH)
 
 
 @triton.jit
+def store_part(part_ptr, best, total, out, is_line, DIM: tl.constexpr, WIDTH: tl.constexpr):
+    """A part of each line [m], where its own pointer says."""
+    lane = tl.arange(0, WIDTH)
+    inside = is_line[:, None] & (lane < DIM)[None, :]
+    tl.store(part_ptr[:, None] + lane[None, :], out, mask=inside)
+    tl.store(part_ptr + DIM, best, mask=is_line)
+    tl.store(part_ptr + DIM + 1, total, mask=is_line)
+
+
+@triton.jit(
+    do_not_specialize=("window",),
+    do_not_specialize_on_alignment=(*NEVER_ALIGNED, "shared_ptr"),
+)
 def merge_kernel(
     parts_ptr,
-    best_ptr,
-    total_ptr,
+    shared_parts_ptr,
     out_ptr,
+    starts_ptr,
     lengths_ptr,
     slots_ptr,
+    shared_ptr,
     sinks_ptr,
     window,
     DIM: tl.constexpr,
     WIDTH: tl.constexpr,
     BLOCK_N: tl.constexpr,
     SPLITS: tl.constexpr,
+    LEAST: tl.constexpr,
+    SHARED_SPLITS: tl.constexpr,  # 0: there are no parts of shared positions
+    SHARED_LEAST: tl.constexpr,
+    PADDING: tl.constexpr,
     HAS_SINKS: tl.constexpr,
 ):
     """Program (row, query head): the splits' parts, weighted by what each saw."""
+    HAS_SHARED: tl.constexpr = SHARED_SPLITS > 0
     row = tl.program_id(0)
     head = tl.program_id(1)
-    if tl.load(slots_ptr + row) < 0:
+    token = tl.load(starts_ptr + row).to(tl.int64)
+    if (tl.load(slots_ptr + row) < 0) | (tl.load(starts_ptr + row + 1) - token != 1):
         return
-    split = tl.arange(0, SPLITS)
-    begin, end = _share(tl.load(lengths_ptr + row), window, split, BLOCK_N, SPLITS)
-    is_used = begin < end  # the others wrote nothing
-    line = row * tl.num_programs(1) + head
-    part = line * SPLITS + split
-    best = tl.load(best_ptr + part, mask=is_used, other=float("-inf"))
-    total = tl.load(total_ptr + part, mask=is_used, other=0.0)
+    line = row.to(tl.int64) * tl.num_programs(1) + head
+    length = tl.load(lengths_ptr + row)
+    low = _first_of(shared_ptr, row, length, window, HAS_SHARED)
+    part, is_used, best, total = _parts_of(
+        parts_ptr, line, low, length, DIM, BLOCK_N, SPLITS, LEAST, PADDING
+    )
     largest = tl.max(best, 0)
-    sink = 0.0
+    if HAS_SHARED:
+        shared_part, shared_is_used, shared_best, shared_total = _parts_of(
+            shared_parts_ptr, line, 0, low, DIM, BLOCK_N, SHARED_SPLITS, SHARED_LEAST, PADDING
+        )
+        largest = tl.maximum(largest, tl.max(shared_best, 0))
+    sum_of_weights = 0.0
     if HAS_SINKS:
         logit = tl.load(sinks_ptr + head).to(tl.float32) * 1.4426950408889634  # log2(e)
         largest = tl.maximum(largest, logit)
-        sink = tl.exp2(logit - largest)
+        sum_of_weights = tl.exp2(logit - largest)
     weight = tl.where(is_used, tl.exp2(best - largest), 0.0)
+    sum_of_weights += tl.sum(total * weight, 0)
+    out = _weighted(part, weight, is_used, DIM, WIDTH)
+    if HAS_SHARED:
+        weight = tl.where(shared_is_used, tl.exp2(shared_best - largest), 0.0)
+        sum_of_weights += tl.sum(shared_total * weight, 0)
+        out += _weighted(shared_part, weight, shared_is_used, DIM, WIDTH)
+    out /= tl.maximum(sum_of_weights, 1e-30)
     lane = tl.arange(0, WIDTH)
-    is_lane = lane < DIM
-    parts = tl.load(
-        parts_ptr + part.to(tl.int64)[:, None] * DIM + lane[None, :],
-        mask=is_used[:, None] & is_lane[None, :],
-        other=0.0,
-    )
-    out = tl.sum(parts * weight[:, None], 0) / tl.maximum(tl.sum(total * weight, 0) + sink, 1e-30)
-    place = out_ptr + line.to(tl.int64) * DIM + lane
-    tl.store(place, out.to(out_ptr.dtype.element_ty), mask=is_lane)
+    place = out_ptr + (token * tl.num_programs(1) + head) * DIM + lane
+    tl.store(place, out.to(out_ptr.dtype.element_ty), mask=lane < DIM)
 
 
 @triton.jit
-def _share(length, window, split, BLOCK_N: tl.constexpr, SPLITS: tl.constexpr):
-    """The positions that a split looks at: whole tiles, as equal as they can be. A window of 0
-    is none."""
-    low = tl.where(window > 0, tl.maximum(length - window, 0), 0)
-    size = tl.cdiv(tl.cdiv(length - low, BLOCK_N), SPLITS) * BLOCK_N
-    begin = low + split * size
-    return begin, tl.minimum(begin + size, length)
+def _first_of(shared_ptr, row, length, window, HAS_SHARED: tl.constexpr):
+    """The first position that a row attends to by itself. A window of 0 is none."""
+    if HAS_SHARED:
+        return tl.load(shared_ptr + row)
+    return tl.where(window > 0, tl.maximum(length - window, 0), 0)
+
+
+@triton.jit
+def _parts_of(
+    parts_ptr,
+    line,
+    low,
+    high,
+    DIM: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    SPLITS: tl.constexpr,
+    LEAST: tl.constexpr,
+    PADDING: tl.constexpr,
+):
+    """Each split's part: where it is, whether there is one, its largest score and its sum."""
+    split = tl.arange(0, SPLITS)
+    begin, end = share_of(low, high, split, BLOCK_N, SPLITS, LEAST)
+    is_used = begin < end  # the others wrote nothing
+    part = parts_ptr + (line * SPLITS + split) * (DIM + PADDING)
+    best = tl.load(part + DIM, mask=is_used, other=float("-inf"))
+    total = tl.load(part + DIM + 1, mask=is_used, other=0.0)
+    return part, is_used, best, total
+
+
+@triton.jit
+def _weighted(part_ptr, weight, is_used, DIM: tl.constexpr, WIDTH: tl.constexpr):
+    """The sum of parts' values, each with its weight.  # [splits] → [dim]"""
+    lane = tl.arange(0, WIDTH)
+    inside = is_used[:, None] & (lane < DIM)[None, :]
+    parts = tl.load(part_ptr[:, None] + lane[None, :], mask=inside, other=0.0)
+    return tl.sum(parts * weight[:, None], 0)
 
 
 def split_decode(
@@ -174,71 +235,118 @@ def split_decode(
     scores: Scores,
     *,
     splits: int = SPLITS,
+    least: int = 1,
     kv_scales: Tensor | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
-    """Query [rows, heads, dim], one token for each row and its heads next to each other, over
-    keys and values [memory rows, kv_heads, dim], kept as `write_cache` does → like query. What it
-    gives for padding is undefined. Splits are a power of two."""
-    num_rows, heads, dim = query.shape
-    out = query.new_empty(query.shape)
-    if not num_rows:
-        return out
-    constants = _constants(head_constants(query, keys, rows.block_size), splits)
-    parts = query.new_empty((num_rows, heads, splits, dim), dtype=torch.float32)
-    sums = query.new_empty((2, num_rows, heads, splits), dtype=torch.float32)
-    window = scores.window or 0
+    """Attention of the rows of one token; others are left alone, as padding is.
+
+    Query [tokens, heads, dim], its heads next to each other, over keys and values
+    [memory rows, kv_heads, dim], kept as `write_cache` does → like query, or into `out`. Splits
+    are a power of two; one that has any keys has at least so many tiles of 64.
+    """
+    if out is None:
+        out = query.new_empty(query.shape)
+    if len(query):
+        parts = split_keys(
+            query, keys, values, rows, scores, splits=splits, least=least, kv_scales=kv_scales
+        )
+        merge(parts, rows, scores, out)
+    return out
+
+
+def split_keys(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    rows: PagedRows,
+    scores: Scores,
+    *,
+    splits: int,
+    least: int,
+    kv_scales: Tensor | None = None,
+    shared: Tensor | None = None,
+) -> Parts:
+    """The parts that `merge` takes, of positions from `shared` [rows] on; there must be one."""
+    num_rows = len(rows.slots)
+    parts = Parts.empty(query, num_rows, splits, least)
     split_decode_kernel[(num_rows, keys.shape[1], splits)](
         query,
         keys,
         values,
-        parts,
-        sums[0],
-        sums[1],
+        parts.numbers,
+        rows.starts,
         rows.lengths,
         rows.slots,
+        rows.slots if shared is None else shared,  # never read where there are none
         rows.block_table,
-        query if kv_scales is None else kv_scales,  # never read where there are none
+        query if kv_scales is None else kv_scales,  # likewise
         query.stride(0),
         keys.stride(0),
         rows.block_table.stride(0),
         scores.scale,
         scores.softcap or 0.0,
-        window,
-        **constants,
+        scores.window or 0,
+        **_constants(head_constants(query, keys, rows.block_size), splits, least),
+        HAS_SHARED=shared is not None,
         HAS_SOFTCAP=scores.softcap is not None,
         HAS_KV_SCALES=kv_scales is not None,
-        **_OPTIONS,
+        **pipelined(query.dtype, _NUM_WARPS),
     )
-    merge_kernel[(num_rows, heads)](
-        parts,
-        sums[0],
-        sums[1],
+    return parts
+
+
+def merge(
+    parts: Parts,
+    rows: PagedRows,
+    scores: Scores,
+    out: Tensor,
+    *,
+    shared: Tensor | None = None,
+    shared_parts: Parts | None = None,
+) -> None:
+    """Store what the parts of each row amount to in `out` [tokens, heads, dim]; with those of the
+    first `shared` [rows] positions, where a row has any."""
+    heads, dim = out.shape[1:]
+    merge_kernel[(len(rows.slots), heads)](
+        parts.numbers,
+        parts.numbers if shared_parts is None else shared_parts.numbers,
         out,
+        rows.starts,
         rows.lengths,
         rows.slots,
-        query if scores.sinks is None else scores.sinks,  # likewise
-        window,
-        **_merge_constants(constants),
+        rows.slots if shared is None else shared,
+        out if scores.sinks is None else scores.sinks,
+        scores.window or 0,
+        **_merge_constants(dim, parts, shared_parts),
         HAS_SINKS=scores.sinks is not None,
-        num_warps=4,
+        num_warps=_NUM_WARPS,
     )
-    return out
 
 
-def _constants(shape: dict[str, int], splits: int) -> dict[str, int]:
+def _constants(shape: dict[str, int], splits: int, least: int) -> dict[str, int]:
     block_m = max(wide_enough(shape["GROUP"]), 16)
-    return {**shape, "BLOCK_M": block_m, "BLOCK_N": _BLOCK_N, "SPLITS": splits}
+    tile = {"BLOCK_M": block_m, "BLOCK_N": BLOCK_N, "SPLITS": splits}
+    return {**shape, **tile, "LEAST": least, "PADDING": PADDING}
 
 
-def _merge_constants(constants: dict[str, int]) -> dict[str, int]:
-    return {name: constants[name] for name in ("DIM", "WIDTH", "BLOCK_N", "SPLITS")}
+def _merge_constants(dim: int, parts: Parts, shared: Parts | None) -> dict[str, int]:
+    return {
+        "DIM": dim,
+        "WIDTH": max(wide_enough(dim), 16),
+        "BLOCK_N": BLOCK_N,
+        "SPLITS": parts.splits,
+        "LEAST": parts.least,
+        "SHARED_SPLITS": 0 if shared is None else shared.splits,
+        "SHARED_LEAST": 1 if shared is None else shared.least,
+        "PADDING": PADDING,
+    }
 
 
 def _builds() -> Iterator[Build]:
-    constants = _constants(shape_constants(32, 8, 128, 16), SPLITS)
-    floats = dict.fromkeys(("parts_ptr", "best_ptr", "total_ptr"), "*fp32")
-    tables = dict.fromkeys(("lengths_ptr", "slots_ptr"), "*i32")
-    for extra, kept in (("", "*bf16"), (", soft-cap", "*bf16"), (", e4m3", "*fp8e4nv")):
+    columns = dict.fromkeys(("starts_ptr", "lengths_ptr", "slots_ptr", "shared_ptr"), "*i32")
+    kinds = ("", "*bf16"), (", behind shared blocks", "*bf16"), (", soft-cap", "*bf16")
+    for extra, kept in (*kinds, (", e4m3", "*fp8e4nv")):
         is_e4m3 = kept != "*bf16"
         yield Build(
             name=f"32 + 8 heads of 128{extra}",
@@ -246,16 +354,16 @@ def _builds() -> Iterator[Build]:
             types={
                 "query_ptr": "*bf16",
                 **dict.fromkeys(("keys_ptr", "values_ptr"), kept),
-                "kv_scales_ptr": "*fp32",
-                **floats,
-                **tables,
+                **dict.fromkeys(("parts_ptr", "kv_scales_ptr"), "*fp32"),
+                **columns,
                 "block_table_ptr": "*i32",
                 **dict.fromkeys(("query_stride", "kv_stride"), "i32"),
                 **dict.fromkeys(("table_stride", "window"), "i32"),
                 **dict.fromkeys(("scale", "softcap"), "fp32"),
             },
             constants={
-                **constants,
+                **_constants(shape_constants(32, 8, 128, 16), SPLITS, 1),
+                "HAS_SHARED": extra == ", behind shared blocks",
                 "HAS_SOFTCAP": extra == ", soft-cap",
                 "HAS_KV_SCALES": is_e4m3,
             },
@@ -263,23 +371,26 @@ def _builds() -> Iterator[Build]:
                 *("query_ptr", "keys_ptr", "values_ptr", "parts_ptr"),
                 *("query_stride", "kv_stride"),
             ),
-            options=_OPTIONS,
+            options=pipelined(torch.bfloat16, _NUM_WARPS),
             capabilities=(90,) if is_e4m3 else (80, 90),
             uses_tensor_cores=True,
+            loads_ahead=True,
         )
-    yield Build(
-        name="32 + 8 heads of 128",
-        kernel=merge_kernel,
-        types={
-            **floats,
-            **tables,
-            **dict.fromkeys(("out_ptr", "sinks_ptr"), "*bf16"),
-            "window": "i32",
-        },
-        constants={**_merge_constants(constants), "HAS_SINKS": True},
-        aligned=("parts_ptr", "out_ptr"),
-        options={"num_warps": 4},
-    )
+    parts = Parts(torch.empty(0, 0, SPLITS, 0), 1)
+    for extra, shared in (("", None), (", with shared blocks", parts)):
+        yield Build(
+            name=f"32 + 8 heads of 128{extra}",
+            kernel=merge_kernel,
+            types={
+                **dict.fromkeys(("parts_ptr", "shared_parts_ptr"), "*fp32"),
+                **columns,
+                **dict.fromkeys(("out_ptr", "sinks_ptr"), "*bf16"),
+                "window": "i32",
+            },
+            constants={**_merge_constants(128, parts, shared), "HAS_SINKS": True},
+            aligned=("parts_ptr", "shared_parts_ptr", "out_ptr"),
+            options={"num_warps": _NUM_WARPS},
+        )
 
 
 BUILDS = tuple(_builds())

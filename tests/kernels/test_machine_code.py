@@ -43,10 +43,11 @@ def test_every_build_is_fit_on_every_architecture_and_named_in_the_documentation
         ({"wide_accesses": 0}, "128 bits"),
         ({"tensor_core_instructions": 0}, "no tensor-core instruction"),
         ({"warp_group_instructions": 0}, "of a warp group"),
+        ({"idle_loops": 1}, "wait for memory"),
     ],
 )
 def test_code_that_must_not_ship_is_told_why(change: dict[str, Any], words: str) -> None:
-    build = replace(norm.BUILDS[0], uses_tensor_cores=True, uses_warp_groups=True)
+    build = replace(norm.BUILDS[0], uses_tensor_cores=True, uses_warp_groups=True, loads_ahead=True)
     fit = machine_code.MachineCode(
         kernel="k",
         build="b",
@@ -59,6 +60,7 @@ def test_code_that_must_not_ship_is_told_why(change: dict[str, Any], words: str)
         tensor_core_instructions=2,
         warp_group_instructions=1,
         wide_accesses=1,
+        idle_loops=0,
     )
 
     assert fit.faults(build) == []

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ...attention import Scores
-from .. import paged_attention, split_decode
-from ..attention_parts import PagedRows, keeps_e4m3
+from .. import cascade, paged_attention, split_decode
+from ..attention_parts import PagedRows, SharedRuns, keeps_e4m3
 from .check import Bench, Check, Pair
 
 _PAGE = 16
@@ -18,6 +18,8 @@ _OUT_OF_BOUNDS = 2**30  # a block that nobody has: whoever reads it faults
 Shape = tuple[tuple[int, int], ...]  # tokens and positions of each row; no positions is padding
 MIXED: Shape = ((1, 1), (3, 70), (0, 0), (70, 150), (1, 65), (2, 0))
 DECODE: Shape = ((1, 1), (1, 17), (1, 0), (1, 130))
+SHARING: Shape = ((1, 90), (1, 17), (1, 81), (1, 130))
+_SHARED_BLOCKS = 5
 
 _SCORES = {
     "plain": Scores(0.1),
@@ -90,6 +92,35 @@ def _attends(
     yield Pair(given.cpu()[is_real], expected[is_real], 4 if bench.dtype == torch.float32 else 2)
 
 
+def _cascades(bench: Bench, heads: tuple[int, int, int], form: str) -> Iterator[Pair]:
+    """Three of four rows share their first blocks, as a table says that gives them the same."""
+    num_heads, kv_heads, dim = heads
+    rows = rows_of(SHARING)
+    positions = _SHARED_BLOCKS * _PAGE
+    together = [row for row, (_, length) in enumerate(SHARING) if length > positions]
+    owners = rows.slots[together].long()
+    rows.block_table[owners, :_SHARED_BLOCKS] = rows.block_table[owners[0], :_SHARED_BLOCKS]
+    lengths = torch.zeros(len(SHARING), dtype=torch.int32)
+    lengths[together] = positions
+    order = torch.tensor(together, dtype=torch.int32)
+    tiles = torch.tensor([[0, len(together), int(owners[0]), positions], [0] * 4]).int()
+    query = bench.random(1, len(SHARING), num_heads, dim)
+    num_blocks = 1 + int(rows.block_table[rows.block_table < _OUT_OF_BOUNDS].max())
+    keys, values = (bench.random(n, num_blocks * _PAGE, kv_heads, dim) for n in (2, 3))
+    shared = SharedRuns(bench.there(lengths), bench.there(order), bench.there(tiles))
+    given = cascade.cascade(
+        bench.there(query),
+        bench.there(keys),
+        bench.there(values),
+        rows_there(bench, rows),
+        _SCORES[form],
+        shared,
+        splits=4,
+    )
+    expected = paged_attention.paged_attention_reference(query, keys, values, rows, _SCORES[form])
+    yield Pair(given.cpu(), expected, 4 if bench.dtype == torch.float32 else 2)
+
+
 def _checks() -> Iterator[Check]:
     wide, odd = (4, 1, 128), (6, 2, 12)
     paged = (paged_attention.paged_attention, (paged_attention.paged_attention_kernel,))
@@ -121,6 +152,12 @@ def _checks() -> Iterator[Check]:
                 is_e4m3=name.endswith("e4m3"),
             ),
             kernels,
+        )
+    for heads, form in ((wide, "plain"), (odd, "a soft-cap")):
+        yield Check(
+            f"cascade, {heads[0]} + {heads[1]} heads of {heads[2]}, {form}",
+            partial(_cascades, heads=heads, form=form),
+            (cascade.shared_kernel, split_decode.split_decode_kernel, split_decode.merge_kernel),
         )
 
 
