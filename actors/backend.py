@@ -142,7 +142,6 @@ def _open_device(
     loop: asyncio.AbstractEventLoop,
     processors: "LogitsProcessors | None",
 ) -> Device:
-    from ..gpu.cpu import open_cpu_device
     from ..gpu.options import DeviceOptions
 
     options = DeviceOptions(
@@ -164,4 +163,22 @@ def _open_device(
     def post(call: Callable[[], None]) -> None:
         loop.call_soon_threadsafe(call)
 
+    is_auto = config.device == "auto"
+    if config.device == "cuda" or (is_auto and not processors and _has_gpu_for(config, path)):
+        from ..gpu.cuda.finding import require_gpu
+
+        require_gpu()  # before Triton is looked for
+        from ..gpu.cuda.opening import open_cuda_device
+
+        return open_cuda_device(options, post)
+    from ..gpu.cpu import open_cpu_device
+
     return open_cpu_device(options, post, processors)
+
+
+def _has_gpu_for(config: EngineConfig, path: Path) -> bool:
+    """Whether there is a GPU that runs this model, with all that is asked for."""
+    from ..gpu.cuda.finding import find_gpu, why_no_gpu
+    from ..gpu.models.opening import has_fast_decoder
+
+    return not config.deterministic and has_fast_decoder(path) and why_no_gpu(find_gpu()) is None

@@ -8,7 +8,7 @@ from ..messages import ConfigError
 from .config_checks import check_agreement, check_whole, is_number
 
 DEFAULT_MODEL = "smollm2-135m"
-Device = Literal["auto", "cpu", "simulated"]
+Device = Literal["auto", "cpu", "cuda", "simulated"]
 DType = Literal["auto", "float32", "bfloat16"]
 Quantization = Literal["auto", "none", "int8", "int4"]
 GrammarBackend = Literal["llguidance", "xgrammar"]
@@ -19,8 +19,8 @@ class EngineConfig:
     """Everything an engine is started with. Raises ConfigError where the options make no sense."""
 
     model: str | Path = DEFAULT_MODEL  # a GGUF file, a Hugging Face folder, a short name, a hub id
-    device: Device = "auto"
-    dtype: DType = "auto"  # auto: bfloat16 where the processor multiplies it natively
+    device: Device = "auto"  # auto: cuda where there is a GPU that runs the model, else cpu
+    dtype: DType = "auto"  # auto: bfloat16 on a GPU and where the processor multiplies it natively
     quantization: Quantization = "auto"  # auto: GGUF weights as the file packs them, unless a dtype
     # is asked for; none: unpacked to the dtype; int8, int4: what has more bits is quantised
     deterministic: bool = False  # logits have the same bits alone and in any batch: slower
@@ -59,7 +59,7 @@ class EngineConfig:
 
     def _check_choices(self) -> None:
         for name, choices in (
-            ("device", ("auto", "cpu", "simulated")),
+            ("device", get_args(Device)),
             ("dtype", ("auto", "float32", "bfloat16")),
             ("quantization", get_args(Quantization)),
             ("grammar_backend", get_args(GrammarBackend)),

@@ -3,14 +3,13 @@
 Waiting for the device is an error of the step that does it, as it would be on a GPU.
 """
 
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from .kernels import interpreter  # noqa: F401  # before any kernel: here they are interpreted
 
@@ -21,9 +20,12 @@ from stepahead.gpu.cuda.device import CudaDevice, Post
 from stepahead.gpu.cuda.graphs import Capture
 from stepahead.gpu.cuda.opening import Place, open_paged_device
 from stepahead.gpu.cuda.ops import TorchOps, TritonOps
+from stepahead.gpu.cuda.profiling import padding_step
 from stepahead.gpu.cuda.sampler import sample_rows
 from stepahead.gpu.cuda.staging import Staging
 from stepahead.gpu.cuda.streams import Mark, Streams, ThreadStreams
+from stepahead.gpu.cuda.weights import load_decoder_weights
+from stepahead.gpu.loading.weights import Weights
 from stepahead.gpu.options import DeviceOptions
 
 from .device_driver import call_at_once
@@ -33,13 +35,19 @@ __all__ = [
     "CudaDevice",
     "Mark",
     "OpaqueOps",
+    "Post",
     "Staging",
+    "Streams",
     "TableShape",
     "ThreadStreams",
     "TorchOps",
     "TritonOps",
+    "Weights",
+    "load_decoder_weights",
     "logprobs_of",
+    "one_thread",
     "open_paged",
+    "padding_step",
     "sample_rows",
 ]
 
@@ -49,7 +57,6 @@ _WAITS = (
     *("item", "is_nonzero", "_local_scalar_dense", "resolve_conj", "lift_fresh"),
     *("nonzero", "masked_select", "_unique2", "repeat_interleave"),
 )
-_in_kernel = threading.local()
 
 
 class Waited(RuntimeError):
@@ -69,7 +76,7 @@ class NoWaits(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name = function.overloadpacket.__name__
         finds = name.startswith("index") and any(map(_has_mask, args))
         finds |= name == "where" and len(args) == 1
-        if (name in _WAITS or finds) and not getattr(_in_kernel, "depth", 0):
+        if name in _WAITS or finds:
             raise Waited(f"{name} waits for the device")
         return function(*args, **(kwargs or {}))
 
@@ -89,30 +96,17 @@ class OpaqueOps:
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(self._ops, name)
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with _kernel():
-                result = function(*args, **kwargs)
-            return _opaque(result) if name == "block_copier" else result
-
-        return call
+        if name == "block_copier":
+            return lambda *args, **kwargs: _opaque(function(*args, **kwargs))
+        return _opaque(function)
 
 
-def _opaque(function: Callable[..., None]) -> Callable[..., None]:
-    def call(*args: Any) -> None:
-        with _kernel():
-            function(*args)
+def _opaque(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with _disable_current_modes():
+            return function(*args, **kwargs)
 
     return call
-
-
-@contextmanager
-def _kernel() -> Iterator[None]:
-    _in_kernel.depth = getattr(_in_kernel, "depth", 0) + 1
-    try:
-        yield
-    finally:
-        _in_kernel.depth -= 1
 
 
 def open_paged(
@@ -134,3 +128,13 @@ def open_paged(
     )
     made = DeviceOptions(model=str(folder), **(fields | options))  # type: ignore[arg-type]
     return open_paged_device(made, post, place)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Operations this small take less time alone than with a team that has to wake up. Import it
+    where devices are opened."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

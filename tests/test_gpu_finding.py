@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from stepahead.gpu.cuda.finding import GpuFacts, find_gpu, why_no_gpu
+from stepahead.gpu.cuda.finding import GpuFacts, find_gpu, require_gpu, why_no_gpu
+from stepahead.messages import ConfigError
 
 HAS_GPU = torch.cuda.is_available()
 
@@ -49,5 +50,7 @@ def test_what_is_missing_is_said_with_what_would_work(
 
 
 @pytest.mark.skipif(HAS_GPU, reason="this machine has a GPU")
-def test_looking_for_a_gpu_where_there_is_none_finds_a_reason() -> None:
+def test_where_there_is_no_gpu_the_reason_is_told_at_once() -> None:
     assert why_no_gpu(find_gpu()) is not None
+    with pytest.raises(ConfigError, match=r"device is 'cuda', and .* or take device='cpu'"):
+        require_gpu()

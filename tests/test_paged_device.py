@@ -14,7 +14,7 @@ from stepahead.messages.arrays import NO_INTS, NO_LONGS, frozen_ints, frozen_lon
 from stepahead.messages.token_bias import TokenBias
 
 from .device_driver import Driver, generate, generate_drafted, make_plan, make_row
-from .paged_devices import CudaDevice, OpaqueOps, TritonOps, open_paged
+from .paged_devices import CudaDevice, OpaqueOps, TritonOps, one_thread, open_paged  # noqa: F401
 from .test_cpu_device import (
     PROMPTS,
     RESULT_S,

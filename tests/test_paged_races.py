@@ -18,6 +18,7 @@ from .paged_devices import (
     Staging,
     ThreadStreams,
     TorchOps,
+    one_thread,  # noqa: F401
     open_paged,
     sample_rows,
 )

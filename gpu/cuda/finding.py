@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from ...messages import ConfigError
+
 LEAST_CAPABILITY = (
     8,
     0,
@@ -44,6 +46,13 @@ def find_gpu() -> GpuFacts:
         capability=capability,
         has_triton=importlib.util.find_spec("triton") is not None,
     )
+
+
+def require_gpu() -> None:
+    """Raise ConfigError, with what would work, where there is no GPU that kernels run on."""
+    reason = why_no_gpu(find_gpu())
+    if reason is not None:
+        raise ConfigError(f"device is 'cuda', and {reason}")
 
 
 def why_no_gpu(facts: GpuFacts) -> str | None:

@@ -22,13 +22,14 @@ from ..options import DeviceOptions
 from ..reloading import require_same_shape
 from .decoder import PagedDecoder
 from .device import CudaDevice, Post
-from .finding import find_gpu, why_no_gpu
+from .finding import require_gpu
 from .graphs import Capture, CudaCapture
 from .kv_memory import KVMemory
 from .matrices import bits_of, weight_bytes
 from .memory import check_weights, free_and_total, size_gpu_pool
 from .ops import Ops, TritonOps
 from .profiling import profile_memory
+from .reloading import replace_weights
 from .runner import StepRunner
 from .streams import Around, CudaStreams, Streams, no_waits
 from .tables import DeviceTables
@@ -67,9 +68,7 @@ def open_cuda_device(
 def gpu_place(around: Around = nullcontext) -> Place:
     """The first GPU; `around` is entered for every piece of work. Raises ConfigError, with what
     would help, where there is none that can run steps."""
-    reason = why_no_gpu(find_gpu())
-    if reason is not None:
-        raise ConfigError(f"device is 'cuda', and {reason}")
+    require_gpu()
     device = torch.device("cuda", torch.cuda.current_device())
     streams = partial(CudaStreams, device, around)
     return Place(device, TritonOps(), streams, partial(CudaCapture, device))
@@ -91,11 +90,8 @@ def open_paged_device(
     def reload(runner: StepRunner, facts: DeviceFacts, name: str) -> DeviceFacts:
         model = _source_of(name)(dtype)
         require_same_shape(runner.kv.layers, facts, model, Path(name))
-        # All of it is read before anything changes, then copied to where the old weights are.
         config, files = _fast(model)
-        runner.replace_weights(
-            load_decoder_weights(config, Weights(files, dtype), bits=bits_of(options))
-        )
+        replace_weights(runner.decoder, config, Weights(files, dtype), name)
         return replace(facts, model=Path(name).name)
 
     return CudaDevice(load, post, reload)

@@ -27,7 +27,6 @@ from .sampling_tables import Fill, Needs, unsupported
 from .staging import Staging
 from .streams import Streams
 from .tables import DeviceTables
-from .weights import DecoderWeights
 
 MasksOf: TypeAlias = Callable[[StepPlan], Mapping[int, Ints]]
 """Waits for the masks of a plan's rows, by row."""
@@ -70,7 +69,7 @@ class StepRunner:
         """`host` is where blocks may be moved to, `max_num_tokens` what a step may compute."""
         self.kv = kv
         self.streams = streams
-        self._decoder = decoder
+        self.decoder = decoder
         self._tables = tables
         self._ops = ops
         self._staging = Staging(streams)
@@ -92,7 +91,7 @@ class StepRunner:
     def capture_graphs(self, capture: Capture, budget_s: float) -> GraphFacts:
         """Capture steps of one token a row, for as long as the budget lasts; no step is queued."""
         graphs = DecodeGraphs(self._decode, capture, self._max_rows)
-        hidden = self._decoder.weights.embedding
+        hidden = self.decoder.weights.embedding
         self._decoded = hidden.new_empty((graph_sizes(self._max_rows)[-1], hidden.shape[1]))
 
         def work() -> None:
@@ -128,10 +127,6 @@ class StepRunner:
         updates, values = self._staging.send(self._changes_of(plan).columns())
         fills = self._tables.sampling.take_fills()
         self.streams.run(lambda: self._update(updates, values, fills))
-
-    def replace_weights(self, weights: DecoderWeights) -> None:
-        """Run others of the same shape from now on; no step may be queued."""
-        self._decoder.weights.copy_(weights)
 
     def close(self) -> None:
         """The last step was waited for."""
@@ -214,7 +209,7 @@ class StepRunner:
         assert self._decoded is not None
         inputs = self._inputs.first(num_rows, num_rows)
         rows = StepRows(self._tables.block_table, longest=1)
-        self._decoded[:num_rows].copy_(self._decoder.forward(inputs, rows))
+        self._decoded[:num_rows].copy_(self.decoder.forward(inputs, rows))
 
     def _replay(self, num_rows: int) -> Tensor:
         """What the model says of each row, and of padding anything.  # [rows, hidden]"""
@@ -239,13 +234,13 @@ class StepRunner:
         )
         if graph is None:
             rows = StepRows(tables.block_table, longest=int(plan.lengths.max()))
-            hidden = self._decoder.forward(inputs, rows)
+            hidden = self.decoder.forward(inputs, rows)
         else:
             hidden = self._replay(graph)
         if step.telling is not None:
-            step.told += step.telling.of_prompts(hidden, self._decoder.logits, tables.tokens)
+            step.told += step.telling.of_prompts(hidden, self.decoder.logits, tables.tokens)
         if len(sent.places):
-            step.logits = self._decoder.logits(hidden.index_select(0, sent.places))
+            step.logits = self.decoder.logits(hidden.index_select(0, sent.places))
 
     def _update(self, updates: Tensor, values: Tensor, fills: tuple[Fill, ...]) -> None:
         for fill in fills:

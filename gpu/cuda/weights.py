@@ -39,6 +39,11 @@ class DecoderWeights:
     head: Matrix  # [vocab, hidden]
     bits: int | None  # that were asked for; None: those of the dtype
 
+    @property
+    def shares_head(self) -> bool:
+        """Whether the head is the embedding."""
+        return self.head is self.embedding
+
     def tensors(self) -> Iterator[Tensor]:
         """Every tensor, in an order that the shape of the model decides."""
         yield from (self.embedding, self.norm, *parts_of(self.head))
