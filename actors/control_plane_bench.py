@@ -20,7 +20,6 @@ from ..messages import (
     StepDone,
     StepFailed,
     StepPlan,
-    TokensReady,
     seal,
 )
 from .batching import BatchLimits
@@ -51,7 +50,8 @@ def measure(running: int, steps: int = 256) -> dict[str, Any]:
 
 
 class ControlPlane:
-    """The real actors of the control plane, with their turns called one by one."""
+    """The real actors of the control plane, with their turns called one by one. What they say to
+    Executor and Detokenizer is numbered like every message, and not part of the measurement."""
 
     def __init__(self, running: int, num_tokens: int) -> None:
         self._running = running
@@ -79,15 +79,19 @@ class ControlPlane:
         )
         device = NullDevice(facts, limits.num_slots)
 
+        journal = Journal(time.perf_counter_ns)
+
         def launch(plan: StepPlan | LoadWeights) -> None:
             assert isinstance(plan, StepPlan)
+            journal.note("executor", plan)
             device.launch(plan, self._results.append)
 
+        self.setup = CoreSetup(limits=limits, watermark=0)
         self.cores = build_cores(
-            CoreSetup(limits=limits, watermark=0),
-            Journal(time.perf_counter_ns),
+            self.setup,
+            journal,
             executor=launch,
-            detokenizer=_ignore,
+            detokenizer=lambda report: journal.note("detokenizer", report),
             call_at=_no_timer,
         )
         self._results: list[StepDone | StepFailed] = []
@@ -131,10 +135,6 @@ class ControlPlane:
         turn = self.cores.to_scheduler.drain()
         assert turn is not None
         self.cores.scheduler.react(turn)
-
-
-def _ignore(report: TokensReady) -> None:
-    """The Detokenizer is not part of the measurement."""
 
 
 def _no_timer(t_ns: int, call: Any) -> Any:

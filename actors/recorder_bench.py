@@ -1,11 +1,13 @@
-"""What recording costs: CPU time of a message that is posted and taken, recorded or not, and of the
-snapshot that opens a segment."""
+"""What recording costs: CPU time of a message that is posted and taken, recorded or not, of the
+snapshot that opens a segment, and of whole steps of the control plane."""
 
 import gc
 import statistics
 import time
 from collections import deque
 from typing import Any
+
+import numpy as np
 
 from ..messages import Abort
 from .batching import BatchLimits
@@ -54,6 +56,33 @@ def measure_snapshots(running: int) -> dict[str, Any]:
         "blocks": plane.cores.pool.num_blocks,
         "ms_snapshot": round(statistics.median(times), 2),
         "ms_worst": round(max(times), 2),
+    }
+
+
+def measure_steps(running: int, step_s: float, steps: int) -> dict[str, Any]:
+    """CPU microseconds of a step with `running` sequences that decode, recorded or not, snapshots
+    included; and what recording adds, as a share of steps of `step_s` on a device.
+
+    Two control planes take their steps in turn, so that whatever else the machine does hits both.
+    """
+    plain, recorded = (ControlPlane(running, num_tokens=steps + 64) for _ in range(2))
+    header = Header(setup=recorded.setup, model="none", device="none")
+    recorder = Recorder(header, recorded.cores.journal)
+    recorder.watch(recorded.cores)
+    for plane in (plain, recorded):
+        plane.prefill()
+    gc.collect()
+    gc.freeze()
+    times = np.array([(plain.step(), recorded.step()) for _ in range(steps)]) / 1e3
+    us_plain, us_recorded = times.mean(axis=0).tolist()
+    more = us_recorded - us_plain
+    return {
+        "running": running,
+        "step_ms": round(step_s * 1e3, 3),
+        "us_per_step": round(us_plain, 1),
+        "us_per_step_recorded": round(us_recorded, 1),
+        "percent_of_step": round(more / step_s / 1e4, 2),
+        "snapshots": recorder.num_rotations,
     }
 
 

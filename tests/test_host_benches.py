@@ -116,6 +116,7 @@ def test_what_recording_costs_is_told_run_by_run(
     assert [line["bench"] for line in lines] == [
         "recorder, by message",
         "recorder, snapshot",
+        "recorder, by step",
         f"recorder, not recorded, {name}",
         f"recorder, recorded, {name}",
         f"recorder, recorded into a file, {name}",

@@ -78,9 +78,9 @@ def overlap(runs: int) -> Iterator[Measurement]:
 
 
 def recorder(runs: int) -> Iterator[Measurement]:
-    """The recorder's cost by message and by snapshot, then in throughput beside a device of 10 ms
-    steps."""
-    from ...actors.recorder_bench import measure, measure_snapshots
+    """The recorder's cost by message, by snapshot and by step, then in throughput beside a device
+    of 10 ms steps."""
+    from ...actors.recorder_bench import measure, measure_snapshots, measure_steps
 
     with progress("messages"):
         lines = [measure() for _ in range(runs)]
@@ -89,6 +89,9 @@ def recorder(runs: int) -> Iterator[Measurement]:
         with progress(f"snapshots, {running:,} running"):
             lines = [measure_snapshots(running) for _ in range(runs)]
         yield _measurement("recorder, snapshot", lines)
+    with progress(f"steps, {RECORDED:,} running"):
+        lines = [measure_steps(RECORDED, RECORDED_STEP_S, RECORDED_STEPS) for _ in range(runs)]
+    yield _measurement("recorder, by step", lines)
     name, factory = event_loops()[0]
     pairs = RecordedPairs()
     for place in range(runs):
