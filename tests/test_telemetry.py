@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 
 from stepahead import ConfigError, Result, SamplingParams
-from stepahead.actors.story.story import Phase
+from stepahead.actors.story.story import Chunk, Phase
 from stepahead.actors.virtual_time import run_virtual
 
 from .engines import make_engine
@@ -56,6 +56,7 @@ class Run:
         self.spans = InMemorySpanExporter()
         self.used_ratio_while_busy = 0.0
         self.told: dict[str, dict[Phase, float]] = {}
+        self.chunks: dict[str, list[tuple[int, int, int]]] = {}  # step, start and length
         run_virtual(self._run(options))
 
     async def _run(self, options: dict[str, Any]) -> None:
@@ -83,6 +84,11 @@ class Run:
             for result in self.results:
                 story = await engine.explain(result.request_id)
                 self.told[result.request_id] = {p: story.seconds_in(p) for p in Phase}
+                self.chunks[result.request_id] = [
+                    (event.step, event.start, event.length)
+                    for event in story.events
+                    if isinstance(event, Chunk) and event.start < story.tokens.prompt
+                ]
 
     def value(self, name: str, **labels: str) -> float:
         value = self.registry.get_sample_value(name, {"model": "oracle", **labels})
@@ -219,6 +225,21 @@ def test_every_request_has_a_span_with_a_child_for_each_phase_and_they_fill_it(r
         )
     names = {child.name for _, children in by_request.values() for child in children}
     assert names >= {"queue", "prefill", "decode", "preempted"}
+
+
+def test_each_chunk_of_a_prompt_is_an_event_of_the_phase_that_computes_it(run: Run) -> None:
+    for request_id, (_, children) in spans_by_request(run).items():
+        found = []
+        for child in children:
+            for event in child.events:
+                said = dict(event.attributes or {})
+                found.append(tuple(said[f"stepahead.{n}"] for n in ("step", "start", "length")))
+                assert event.name == "chunk"
+                assert child.name in ("prefill", "recompute")
+                assert (child.start_time or 0) <= event.timestamp < (child.end_time or 0)
+
+        assert sorted(found) == run.chunks[request_id]
+    assert max(map(len, run.chunks.values())) > 1
 
 
 def test_spans_carry_the_usage_by_the_names_of_the_conventions(run: Run) -> None:

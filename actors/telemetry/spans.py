@@ -1,14 +1,14 @@
 """OpenTelemetry spans of one engine's requests (extra `otel`).
 
 A span for every finished request, under the one that was current where it was asked for, with a
-child for each of its phases: queue, prefill, decode, preempted, recompute. Attributes follow the
-GenAI conventions, which are experimental: as they were in April 2026. No text of a prompt or an
-answer is among them.
+child for each of its phases: queue, prefill, decode, preempted, recompute. Where a part of its
+prompt is computed, that is an event of the child. Attributes follow the GenAI conventions, which
+are experimental: as they were in April 2026. No text of a prompt or an answer is among them.
 """
 
 import time
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ...messages import (
     AdmitSequence,
@@ -19,11 +19,12 @@ from ...messages import (
     Grant,
     Message,
     SequenceAdmitted,
+    StepPlan,
     TokensReady,
 )
 from ..journal import Journal, Turn
 from ..story.phases import Phases
-from ..story.story import Phase
+from ..story.story import Phase, PhaseSpan
 from ..streams import OutputStream
 
 if TYPE_CHECKING:
@@ -36,6 +37,15 @@ PROVIDER = "stepahead"
 Submit: TypeAlias = Callable[[], Awaitable[OutputStream]]
 
 
+class _Chunk(NamedTuple):
+    """Positions of a prompt that a step was to compute."""
+
+    t_ns: int
+    step: int
+    start: int
+    length: int
+
+
 class _Journey:
     """A live request on its way through the phases."""
 
@@ -45,6 +55,11 @@ class _Journey:
         self.parent = parent
         self.phases = Phases(arrived_ns)
         self.has_token = False
+        self.slot = -1  # the last that it had
+        self.chunks: list[_Chunk] = []
+
+    def chunks_in(self, phase: PhaseSpan) -> "Iterator[_Chunk]":
+        return (chunk for chunk in self.chunks if phase.begin_ns <= chunk.t_ns < phase.end_ns)
 
 
 class Spans:
@@ -89,6 +104,8 @@ class Spans:
                     self._asked = ask
                 case SequenceAdmitted(outcome=Grant.FULL):
                     self._go_on(turn.t_ns)
+                case StepPlan() as plan if self._expecting:
+                    self._note_chunks(plan, envelope.t_ns)
                 case TokensReady() as report:
                     self._report(report, envelope.t_ns)
                 case Finished() as done:
@@ -97,11 +114,21 @@ class Spans:
                     pass
 
     def _go_on(self, t_ns: int) -> None:
-        journey = None if self._asked is None else self._live.get(self._asked.serial)
-        if journey is not None:
+        asked = self._asked
+        journey = None if asked is None else self._live.get(asked.serial)
+        if asked is not None and journey is not None:
             again = Phase.RECOMPUTE if journey.has_token else Phase.PREFILL
             journey.phases.turn_to(again, t_ns)
+            journey.slot = asked.slot
             self._expecting[journey.request.serial] = journey
+
+    def _note_chunks(self, plan: StepPlan, t_ns: int) -> None:
+        by_slot = {journey.slot: journey for journey in self._expecting.values()}
+        columns = (plan.slots.tolist(), plan.starts.tolist(), plan.lengths.tolist())
+        for slot, start, length in zip(*columns, strict=True):
+            journey = by_slot.get(slot)
+            if journey is not None and start < len(journey.request.prompt):
+                journey.chunks.append(_Chunk(t_ns, plan.step, start, length))
 
     def _report(self, report: TokensReady, t_ns: int) -> None:
         if self._expecting:
@@ -136,6 +163,9 @@ class Spans:
             child = self._tracer.start_span(
                 str(phase.phase), context, start_time=phase.begin_ns + self._unix_ns
             )
+            for chunk in journey.chunks_in(phase):
+                said = {f"stepahead.{name}": getattr(chunk, name) for name in _Chunk._fields[1:]}
+                child.add_event("chunk", said, chunk.t_ns + self._unix_ns)
             child.end(phase.end_ns + self._unix_ns)
         span.end(end_ns + self._unix_ns)
 
