@@ -223,7 +223,7 @@ class SimulatedDevice:
                     )
                 )
         self._slots.record(slots, positions, frozen_ints(sampled))
-        token_ids, counts = accept(plan, np.maximum(frozen_ints(sampled), -1))
+        token_ids, counts = accept(plan, frozen_ints(np.maximum(sampled, -1)))
         asked = StepLogprobs.of(plan, self._slots)
         told = None
         if asked is not None:

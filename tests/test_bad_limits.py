@@ -16,6 +16,7 @@ from stepahead.gpu.options import DeviceOptions
 from stepahead.gpu.simulated import SimulatedDevice
 
 from .engines import make_engine
+from .mistakes import the_mistake
 
 
 @pytest.mark.parametrize(
@@ -196,7 +197,4 @@ def test_the_command_tells_a_contradiction_in_a_line(
 ) -> None:
     assert main(arguments) == 2
 
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.count("\n") == 1
-    assert said.err.startswith("engine-cli: ")
+    the_mistake(capsys)

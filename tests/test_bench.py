@@ -17,6 +17,7 @@ from stepahead.cli.main import main
 from stepahead.cli.mistake import Mistake
 
 from .cli_process import piped
+from .mistakes import the_mistake
 
 SIMULATED = ("--device", "simulated", "--runs", "2", "--json")
 
@@ -241,10 +242,7 @@ def test_a_mistake_comes_before_anything_is_measured(
 
     assert main(["bench", *arguments, "--device", "simulated"]) == 2
 
-    said = capsys.readouterr()
-    assert fault in said.err
-    assert said.err.count("\n") == 1
-    assert said.out == ""
+    assert fault in the_mistake(capsys)
 
 
 def test_a_start_is_measured_in_processes_of_their_own() -> None:

@@ -13,6 +13,7 @@ from stepahead.cli import main as entry
 from stepahead.cli.main import main
 
 from .cli_process import COMMAND, Terminal, environment, piped
+from .mistakes import the_mistake
 
 
 def test_the_version_comes_fast_and_loads_nothing_heavy() -> None:
@@ -79,12 +80,8 @@ def test_a_mistake_is_one_line_that_names_it_and_exit_code_2(
 ) -> None:
     code = main(arguments)
 
-    said = capsys.readouterr()
     assert code == 2
-    assert said.out == ""
-    assert said.err.count("\n") == 1
-    assert said.err.startswith("engine-cli: ")
-    assert fault in said.err
+    assert fault in the_mistake(capsys)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from stepahead.gpu.simulated import SimulatedDevice
 from stepahead.messages import DecodeError, Generate, StepDone, StepPlan
 
 from .engines import make_engine
-from .test_recording import call_in_many_ways
+from .eventful import call_in_many_ways
 
 HASHES = {"PYTHONHASHSEED": "7"}
 SECRET = "the launch code is 7351"

@@ -1,12 +1,10 @@
 """What the actors really say to each other, heard by a sink on the journal."""
 
-import asyncio
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
 
-from stepahead import SamplingParams
 from stepahead.actors.journal import Envelope
 from stepahead.actors.virtual_time import run_virtual
 from stepahead.gpu.oracle import Oracle
@@ -15,12 +13,12 @@ from stepahead.messages.codec import decode, encode
 
 from .drafters import ScriptedDrafter
 from .engines import make_engine
+from .eventful import call_in_many_ways
 
 Heard = list[tuple[str, int, Envelope[Message]]]
 
 
 async def eventful_run(heard: Heard) -> None:
-    """Preemption, stop strings, aborts, priorities and deadlines in one small pool."""
     oracle = Oracle(eos_every=200)
     drafter = ScriptedDrafter(oracle, ("none", "partly"))
     engine = make_engine(num_blocks=24, max_model_len=64, oracle=oracle, drafter=drafter)
@@ -28,23 +26,7 @@ async def eventful_run(heard: Heard) -> None:
     engine._started.journal.attach(
         lambda actor, turn: heard.extend((actor, turn.number, env) for env in turn.envelopes)
     )
-    params = SamplingParams(max_tokens=40)
-    stopping = SamplingParams(max_tokens=40, stop=("abc", "q"))
-    calls = [
-        engine.generate(
-            f"{i} is a prompt of its own",
-            stopping if i % 3 == 0 else params,
-            priority=i % 2,
-            request_id=f"r{i}",
-            deadline=0.2 if i == 5 else None,
-        )
-        for i in range(8)
-    ]
-    tasks = [asyncio.create_task(call) for call in calls]
-    await asyncio.sleep(0.1)
-    await engine.abort("r1")
-    await asyncio.gather(*tasks)
-    assert engine.stats().preemptions > 0
+    await call_in_many_ways(engine)
     await engine.close()
 
 

@@ -1,7 +1,6 @@
 """Recordings: what was said is kept, damage is noticed, and a replay says the same or shows where
 it does not."""
 
-import asyncio
 import os
 import random
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stepahead import ConfigError, Engine, EngineDead, SamplingParams
+from stepahead import ConfigError, EngineDead, SamplingParams
 from stepahead.actors.batching.admission import Admission
 from stepahead.actors.batching.ledger import Ledger
 from stepahead.actors.journal import Envelope, Turn
@@ -42,31 +41,9 @@ from stepahead.messages.frames import sealed
 
 from .drafters import ScriptedDrafter
 from .engines import make_engine
+from .eventful import call_in_many_ways
 
 Heard = list[tuple[str, Turn[Message]]]
-
-
-async def call_in_many_ways(engine: Engine) -> None:
-    """Preemption, stop strings, an abort, a deadline, a pause and a cache reset in a small pool."""
-    calls = [
-        engine.generate(
-            f"{i % 4} is the beginning of a prompt {i}",
-            SamplingParams(max_tokens=30, stop=("abc", "q") if i % 3 == 0 else (), seed=i),
-            priority=i % 2,
-            request_id=f"r{i}",
-            deadline=0.2 if i == 5 else None,
-        )
-        for i in range(8)
-    ]
-    tasks = [asyncio.create_task(call) for call in calls]
-    await asyncio.sleep(0.1)
-    await engine.abort("r1")
-    await engine.pause()
-    await asyncio.sleep(0.1)
-    await engine.reset_prefix_cache()
-    await engine.resume()
-    await asyncio.gather(*tasks)
-    assert engine.stats().preemptions > 0
 
 
 def record(path: Path, **options: Any) -> Heard:

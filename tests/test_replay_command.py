@@ -7,6 +7,8 @@ import pytest
 from stepahead.actors.batching.admission import Admission
 from stepahead.cli.main import main
 
+from .mistakes import the_mistake
+
 
 @pytest.fixture
 def recording(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
@@ -65,10 +67,7 @@ def test_what_cannot_be_read_is_one_line_and_exit_code_2(
 
     assert main(["replay", str(tmp_path / name)]) == 2
 
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.count("\n") == 1
-    assert fault in said.err
+    assert fault in the_mistake(capsys)
 
 
 def test_a_recording_that_cannot_be_written_is_a_mistake(

@@ -8,6 +8,8 @@ import pytest
 
 from stepahead.cli.main import main
 
+from .mistakes import the_mistake
+
 SMALL = ["simulate", "--rate", "20", "--duration", "2", "--prompt-tokens", "10-40"]
 
 
@@ -100,10 +102,7 @@ def test_a_mistake_is_one_line_and_nothing_is_printed(
 ) -> None:
     assert run("simulate", *arguments) == 2
 
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.count("\n") == 1
-    assert complaint in said.err
+    assert complaint in the_mistake(capsys)
 
 
 def test_a_bad_line_of_a_trace_is_named_and_nothing_is_drawn(
