@@ -26,6 +26,8 @@ class DeviceFacts:
     fair_chunk: int | None = None  # positions of one prompt that a step takes in about 0.1 s
     host: HostMemory = NO_HOST_MEMORY  # that blocks can be moved to
     logits_processors: frozenset[str] = frozenset()  # names that requests may call
+    num_graphs: int = 0  # decode steps that were captured: what else there is runs eagerly
+    capture_s: float = 0.0  # seconds that took
 
 
 class Device(Protocol):

@@ -96,3 +96,12 @@ def test_without_time_for_graphs_none_is_captured(folder: Path) -> None:
     device.close()
 
     assert capture.captured == 0
+    assert device.facts.num_graphs == 0
+
+
+def test_the_device_tells_how_many_graphs_there_are_and_how_long_they_took(folder: Path) -> None:
+    device = open_paged(folder, capture=RunAgain, num_slots=16)
+    device.close()
+
+    assert device.facts.num_graphs == 4
+    assert device.facts.capture_s > 0

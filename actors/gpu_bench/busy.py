@@ -55,6 +55,7 @@ class BusyMeter:
         with self._lock:
             if self._events:
                 first = self._events[0][0]
+                self._events[-1][1].synchronize()
                 self._times = [
                     (first.elapsed_time(begin) / 1e3, first.elapsed_time(end) / 1e3)
                     for begin, end in self._events

@@ -1,6 +1,7 @@
 """A named shape on a device, for runs one after the other: steps by hand, or whole engines."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -52,9 +53,11 @@ class OpenShape:
             max_num_batched_tokens=where.sizes.max_num_batched_tokens,
             graph_capture_s=CAPTURE_S if has_graphs else 0.0,
         )
+        began = time.perf_counter()
         self.device: CudaDevice = open_paged_device(
             options, self._deliver, where.place, partial(open_shape, config)
         )
+        self.open_s = time.perf_counter() - began
 
     def _deliver(self, call: Callable[[], None]) -> None:
         self._post(call)

@@ -9,7 +9,7 @@ import torch
 
 from . import card_runs, peer_runs, whole_runs
 from .budget import Budget
-from .figure import LeftOut, Told
+from .figure import Figure, LeftOut, Told
 from .opened import BenchPlace, OpenShape, opened
 
 Runs: TypeAlias = Callable[[OpenShape, Budget], Iterator[Told]]
@@ -33,7 +33,7 @@ def workloads(where: BenchPlace, budget: Budget) -> Iterator[Told]:
     yield from _on_shape(where, budget, sizes.small, _small, needs_s=_OPEN_S, run="R1")
     yield from _on_shape(where, budget, sizes.large, _large, needs_s=_OPEN_S, run="R1")
     peer = partial(peer_runs.peer_batches, where, sizes.equal_outputs[0])
-    yield from _within(budget, "R2", _PEER_S, peer)
+    yield from _within(budget, "R2", "transformers", _PEER_S, peer)
     yield from _on_shape(where, budget, sizes.sampled, _sampled, needs_s=_OPEN_S, run="R8")
     for name in (sizes.small, sizes.large):
         yield from _on_shape(
@@ -48,9 +48,9 @@ def _steps(shape: OpenShape, budget: Budget) -> Iterator[Told]:
 
 def _small(shape: OpenShape, budget: Budget) -> Iterator[Told]:
     seconds = whole_runs.mixed_seconds(shape)
-    yield from _within(budget, "R1", seconds, partial(whole_runs.mixed_batch, shape))
+    yield from _within(budget, "R1", shape.name, seconds, partial(whole_runs.mixed_batch, shape))
     alone = partial(whole_runs.mixed_batch, shape, steps_in_flight=1, note=", one step in flight")
-    yield from _within(budget, "R1", seconds, alone)
+    yield from _within(budget, "R1", f"{shape.name}, one step in flight", seconds, alone)
 
 
 def _large(shape: OpenShape, budget: Budget) -> Iterator[Told]:
@@ -59,23 +59,25 @@ def _large(shape: OpenShape, budget: Budget) -> Iterator[Told]:
     yield from _small(shape, budget)
     for output in sizes.equal_outputs:
         seconds = whole_runs.equal_seconds(shape, output)
-        yield from _within(budget, "R2", seconds, partial(whole_runs.equal_batch, shape, output))
+        run = partial(whole_runs.equal_batch, shape, output)
+        yield from _within(budget, "R2", f"{shape.name}, answers of {output:,}", seconds, run)
     for tokens in sizes.prefixes:
         seconds = whole_runs.second_turn_seconds(shape, tokens)
-        yield from _within(budget, "R7", seconds, partial(whole_runs.second_turn, shape, tokens))
+        turns = partial(whole_runs.second_turn, shape, tokens)
+        yield from _within(budget, "R7", f"{shape.name}, {tokens:,} tokens", seconds, turns)
     left = budget.left - _PEER_S - 2 * _OPEN_S
     yield from _guarded("R5", partial(whole_runs.full_server, shape, left))
 
 
 def _sampled(shape: OpenShape, budget: Budget) -> Iterator[Told]:
     seconds = whole_runs.samples_seconds(shape)
-    yield from _within(budget, "R8", seconds, partial(whole_runs.many_samples, shape))
+    yield from _within(budget, "R8", shape.name, seconds, partial(whole_runs.many_samples, shape))
 
 
 def _eager(shape: OpenShape, budget: Budget) -> Iterator[Told]:
     seconds = 2 * whole_runs.mixed_seconds(shape)
     eager = partial(whole_runs.mixed_batch, shape, note=", no graphs")
-    yield from _within(budget, "R1", seconds, eager)
+    yield from _within(budget, "R1", f"{shape.name}, no graphs", seconds, eager)
 
 
 def _on_shape(
@@ -92,20 +94,37 @@ def _on_shape(
 
     def on_shape() -> Iterator[Told]:
         with opened(where, name, has_graphs=has_graphs) as shape:
+            yield opening_figure(shape)
             yield from runs(shape, budget)
         gc.collect()
         if where.place.device.type == "cuda":
             torch.cuda.empty_cache()
 
-    yield from _within(budget, run, needs_s, on_shape)
+    yield from _within(budget, run, name, needs_s, on_shape)
+
+
+def opening_figure(shape: OpenShape) -> Figure:
+    """How long a device took to open; there is no floor for that."""
+    facts = shape.device.facts
+    return Figure(
+        run="R0",
+        what=f"{shape.name}, opened",
+        name="open_s",
+        value=shape.open_s,
+        about={
+            "graphs": facts.num_graphs,
+            "capture_s": round(facts.capture_s, 2),
+            "kv_positions": facts.num_blocks * facts.block_size,
+        },
+    )
 
 
 def _within(
-    budget: Budget, run: str, seconds: float, make: Callable[[], Iterator[Told]]
+    budget: Budget, run: str, what: str, seconds: float, make: Callable[[], Iterator[Told]]
 ) -> Iterator[Told]:
     why = budget.why_not(seconds)
     if why is not None:
-        yield LeftOut(run, why)
+        yield LeftOut(run, f"{what}: {why}")
     else:
         yield from _guarded(run, make)
 

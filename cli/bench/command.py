@@ -30,6 +30,7 @@ What = Literal[
     "request",
     "overlap",
     "recorder",
+    "gpu",
 ]
 
 
@@ -40,7 +41,7 @@ What = Literal[
 @engine_options
 def bench(
     what: What | None, options: BenchOptions, load: LoadOptions, engine: EngineOptions
-) -> None:
+) -> int:
     """Measure with a warm-up and several runs; median and range are shown.
 
     \b
@@ -61,6 +62,11 @@ def bench(
     request        CPU time of building a request, what a very long one does to the event loop
     overlap        how long a device waits for the host between two steps
     recorder       what the flight recorder costs, by message and in throughput
+
+    And this one needs a GPU and no files, since its weights are random:
+
+    \b
+    gpu            whole workloads, each beside the best that the card could do
     """
     from .reporting import Report
 
@@ -75,6 +81,10 @@ def bench(
     if what in HOST_BENCHES:
         for measured in HOST_BENCHES[what](options.runs):
             report.add(measured)
+    elif what == "gpu":
+        from .gpu import measure_gpu
+
+        return measure_gpu(options.budget, report, is_trial=engine.device == "cpu")
     elif what == "startup":
         from .startup import measure_startup
 
@@ -85,6 +95,7 @@ def bench(
         report.add(measure_text(config.model, options.runs))
     else:
         _measure_engine(what, options, load, config, report)
+    return 0
 
 
 def _measure_engine(

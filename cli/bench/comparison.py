@@ -6,7 +6,7 @@ from .measurement import Measurement
 
 Line = Mapping[str, object]
 
-_HIGH_IS_BETTER = ("_tok_s", "_per_s")
+_HIGH_IS_BETTER = ("_tok_s", "_per_s", "_gb_s", "_tflop_s")
 _LOW_IS_BETTER = ("_ms", "_s", "_us", "_mb")
 
 

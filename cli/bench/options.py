@@ -22,6 +22,7 @@ class BenchOptions:
     out: Path | None
     compare: Path | None
     against: str | None
+    budget: float  # seconds
 
     @property
     def wanted(self) -> list[str] | None:
@@ -69,6 +70,14 @@ _BENCH = (
         type=click.Choice(["transformers"]),
         help="Run its `generate` on the single stream in turn with the engine, in the same "
         "dtype if it has that.",
+    ),
+    click.option(
+        "--budget",
+        default=480.0,
+        type=_ABOVE_0,
+        show_default=True,
+        metavar="S",
+        help="gpu: seconds for all runs; what does not fit is left out.",
     ),
 )
 

@@ -25,11 +25,11 @@ class Report:
             head = {"engine": "stepahead", "version": f"stepahead {__version__}", "args": args}
             self._file = ResultFile(out, head)
 
-    def add(self, measured: Measurement) -> None:
+    def add(self, measured: Measurement, text: str | None = None) -> None:
         """Show it, and what it is beside the other results; write it."""
         if self._file is not None:
             self._file.add_measurement(measured)
-        self.show(measured.line())
+        self.show(measured.line(), text)
         self._show_ratios(list(ratios(measured, self._there)))
 
     def add_start(self, **seconds: float | None) -> None:
@@ -42,9 +42,12 @@ class Report:
         lines = [ratio("start", n, here, there[n]) for n, here in rounded.items() if n in there]
         self._show_ratios(lines)
 
-    def show(self, line: Line) -> None:
+    def show(self, line: Line, text: str | None = None) -> None:
+        """As JSON, as one line of text where there is one, else as a table."""
         if self._as_json:
             write_json(line)
+        elif text is not None:
+            write(f"{text}\n")
         else:
             write(table([(name, _readable(value)) for name, value in line.items()]) + "\n")
 

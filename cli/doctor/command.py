@@ -20,10 +20,23 @@ _CAN, _CANNOT = 0, 1
 @click.option(
     "--model", default=DEFAULT_MODEL, show_default=True, metavar="NAME", help="The model to run."
 )
-def doctor(as_json: bool, model: str) -> int:
+@click.option(
+    "--gpu",
+    is_flag=True,
+    help="Try the first GPU out instead: its kernels, single steps, how long it waits.",
+)
+@click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cuda", hidden=True)
+def doctor(as_json: bool, model: str, gpu: bool, device: str) -> int:
     """Look at this machine: what is installed, what the processor can do, what `auto` picks, where
     the model is. The exit code is 0 where an engine can run, else 1, and then it says what to do.
+
+    With --gpu kernels are run against their references, and each figure stands beside the best that
+    the card can do; the exit code is 1 where a kernel computes wrongly, 2 where there is no GPU.
     """
+    if gpu:
+        from .gpu import examine_gpu
+
+        return examine_gpu(as_json=as_json, is_trial=device == "cpu")
     findings = examine(model)
     can_run = not any(finding.is_fatal for finding in findings)
     if as_json:

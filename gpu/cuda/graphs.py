@@ -163,7 +163,9 @@ class CudaCapture:
 
     def warm_up(self, run: Replay) -> None:
         run()
-        torch.cuda.current_stream(self._device).synchronize()
+        done = torch.cuda.Event()  # type: ignore[no-untyped-call]  # torch's own
+        done.record()
+        done.synchronize()
 
     def capture(self, run: Replay) -> Replay:
         graph = torch.cuda.CUDAGraph()

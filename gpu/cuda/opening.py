@@ -23,7 +23,7 @@ from ..reloading import require_same_shape
 from .decoder import PagedDecoder
 from .device import CudaDevice, Post
 from .finding import require_gpu
-from .graphs import Capture, CudaCapture
+from .graphs import Capture, CudaCapture, GraphFacts
 from .kv_memory import KVMemory
 from .matrices import bits_of, weight_bytes
 from .memory import check_weights, free_and_total, size_gpu_pool
@@ -151,9 +151,10 @@ class _Opening:
             pool = self._size_pool(weights, size)
             host = size_host(options, position_bytes=self._position_bytes)
             runner = self._runner(weights, pool, host)
+            graphs = GraphFacts()
             if self._place.capture is not None and options.graph_capture_s > 0:
-                runner.capture_graphs(self._place.capture(), options.graph_capture_s)
-            return runner, self._facts(pool, host)
+                graphs = runner.capture_graphs(self._place.capture(), options.graph_capture_s)
+            return runner, self._facts(pool, host, graphs)
         except torch.OutOfMemoryError as error:
             free, total = free_and_total(device)
             raise ConfigError(
@@ -203,7 +204,7 @@ class _Opening:
             max_num_tokens=options.max_num_batched_tokens,
         )
 
-    def _facts(self, pool: PoolSize, host: HostMemory) -> DeviceFacts:
+    def _facts(self, pool: PoolSize, host: HostMemory, graphs: GraphFacts) -> DeviceFacts:
         return DeviceFacts(
             model=Path(self._options.model).name,
             device=self._place.device.type,
@@ -214,4 +215,6 @@ class _Opening:
             num_blocks=pool.num_blocks,
             eos_token_ids=self._config.eos_token_ids,
             host=host,
+            num_graphs=len(graphs.sizes),
+            capture_s=graphs.seconds,
         )

@@ -24,7 +24,7 @@ BEGIN, END = "<!-- begin: made by the gate -->", "<!-- end: made by the gate -->
 def builds() -> Iterator[Build]:
     """What every file of this folder ships."""
     for module in sorted(pkgutil.iter_modules(kernels_path), key=lambda found: found.name):
-        if module.name != "gate":
+        if module.name != "gate" and not module.ispkg:
             yield from getattr(
                 importlib.import_module(f"{__package__}.{module.name}"), "BUILDS", ()
             )

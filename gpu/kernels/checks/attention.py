@@ -152,6 +152,7 @@ def _checks() -> Iterator[Check]:
                 is_e4m3=name.endswith("e4m3"),
             ),
             kernels,
+            (torch.bfloat16, torch.float16) if heads == wide else (torch.bfloat16, torch.float32),
         )
     for heads, form in ((wide, "plain"), (odd, "a soft-cap")):
         yield Check(
