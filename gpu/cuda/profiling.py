@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
 
 from ..kernels.step_inputs import StepTensors
 from ..models.config import ModelConfig
@@ -48,7 +47,7 @@ def profile_memory(
 
 def padding_step(
     options: DeviceOptions, config: ModelConfig, weights: DecoderWeights, ops: Ops, longest: int
-) -> Callable[[], Tensor]:
+) -> Callable[[], object]:
     """Computes as many tokens and logits as a step may have, all of them padding."""
     device, dtype = weights.embedding.device, weights.embedding.dtype
     kv = KVMemory(
@@ -61,10 +60,12 @@ def padding_step(
     table = torch.zeros((1, 1), dtype=torch.int32, device=device)
     samples = min(options.num_slots, options.max_num_batched_tokens)
 
-    def run() -> Tensor:
+    def run() -> object:
         with torch.inference_mode():
             rows = StepRows(table, longest=options.max_num_batched_tokens)
             hidden = decoder.forward(step, rows)
-            return decoder.logits(hidden[:samples]).float()
+            logits = decoder.logits(hidden[:samples])
+            # Beside them stand what requests make of them, and what top-p looks for its cut in.
+            return logits, logits.float(), torch.empty_like(logits, dtype=torch.int32)
 
     return run

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...messages import Adjustments, Floats, Ints, LogprobsWanted, Longs, RowState
+from ...messages import Adjustments, Ints, LogprobsWanted, Longs, RowState
 from ..kernels import sampling_line as line
 from ..kernels.adjust import RowMasks, Wishes
 from ..kernels.gumbel import LEAST_TEMPERATURE
@@ -31,7 +31,7 @@ Fill = Callable[[], None]
 class Needs:
     """What the rows of one step use; the step pays for nothing else."""
 
-    has_top: bool = False  # top-k or top-p, as everything below only of rows that draw
+    has_top: bool = False  # top-k or top-p; this and the next three only of rows that draw
     has_top_p: bool = False
     has_min_p: bool = False
     typical: tuple[Tensor, Tensor] | None = None  # rows of typical-p and theirs, on the host
@@ -40,6 +40,13 @@ class Needs:
     has_bans: bool = False
     has_drafts: bool = False
     bans: tuple[Ban, ...] = ()  # by words and n-grams
+
+
+NO_NEEDS = Needs()
+
+_TOP_K, _TOP_P, _MIN_P, _TYPICAL, _COUNTS, _BIASES, _BANS, _WORDS, _NGRAMS = (
+    1 << bit for bit in range(9)
+)
 
 
 class SamplingTables:
@@ -55,7 +62,8 @@ class SamplingTables:
             (num_slots, line.WIDTH.value), dtype=torch.int32, device=tokens.device
         )
         """[num_slots, words]; the device's updates write them, of slots that begin."""
-        self._host = np.zeros((num_slots, line.WIDTH.value), dtype=np.int32)  # as they began
+        self._uses = np.zeros(num_slots, dtype=np.int32)  # what each slot uses, as bits
+        self._min_end = np.zeros(num_slots, dtype=np.int32)
         self._typical_p = np.ones(num_slots, dtype=np.float32)
         self._pools = (
             _Pool(num_slots, vocab_size, torch.int32),
@@ -64,7 +72,6 @@ class SamplingTables:
         )
         self._words = BadWords(tokens)
         self._ngrams = NoRepeatedNgrams(tokens)
-        self._has_bans = np.zeros((2, num_slots), dtype=np.bool_)  # by words, by n-grams
         self._fills: list[Fill] = []
         self.logprobs: dict[int, LogprobsWanted] = {}
         """Of the slots that asked for any; of the host."""
@@ -73,8 +80,9 @@ class SamplingTables:
 
     def begin(self, row: RowState) -> Ints:
         """A slot begins an epoch; returns the line that an update has to write for it, behind
-        whatever steps before it use."""
+        whatever steps before it use. Raises IndexError for an id beyond the vocabulary."""
         slot, wishes = row.slot, row.adjustments or _NO_WISHES
+        _require_ids(row, wishes, self.vocab_size)
         for pool in self._pools:
             pool.places.drop(slot)
         found = _line_of(row, wishes)
@@ -89,40 +97,51 @@ class SamplingTables:
             copy = partial(Tensor.copy_, other=words, non_blocking=True)
             found[line.BANS_ROW.value] = self._fill(bans, slot, copy)
         kinds: tuple[BadWords | NoRepeatedNgrams, ...] = (self._words, self._ngrams)
-        for number, kind in enumerate(kinds):
+        for kind in kinds:
             kind.forget(slot)
-            self._has_bans[number, slot] = kind.uses(wishes)
             if kind.uses(wishes):
                 kind.start(row, wishes)
         self.logprobs.pop(slot, None)
         if row.logprobs is not None:
             self.logprobs[slot] = row.logprobs
-        self._host[slot] = found
+        self._uses[slot] = self._uses_of(row, wishes, found)
+        self._min_end[slot] = row.min_end
         self._typical_p[slot] = row.typical_p
         return found
+
+    def _uses_of(self, row: RowState, wishes: Adjustments, found: Ints) -> int:
+        draws = found.view(np.float32)[line.TEMPERATURE.value] > LEAST_TEMPERATURE
+        uses = {
+            _TOP_K: draws and 0 < row.top_k < self.vocab_size,
+            _TOP_P: draws and np.float32(row.top_p) < 1,
+            _MIN_P: draws and found.view(np.float32)[line.LEAST_LOG_SHARE.value] > -np.inf,
+            _TYPICAL: draws and np.float32(row.typical_p) < 1,
+            _COUNTS: found[line.COUNTS_ROW.value] >= 0,
+            _BIASES: found[line.BIASES_ROW.value] >= 0,
+            _BANS: found[line.BANS_ROW.value] >= 0,
+            _WORDS: self._words.uses(wishes),
+            _NGRAMS: self._ngrams.uses(wishes),
+        }
+        return sum(bit for bit, is_used in uses.items() if is_used)
 
     def needs(self, slots: Longs, positions: Ints) -> Needs:
         """What a step uses that samples these positions of slots; the rows of a slot stand
         together, in order.  # both [rows]"""
-        lines = self._host[slots]
-        numbers = lines.view(np.float32)
-        draws = numbers[:, line.TEMPERATURE.value] > LEAST_TEMPERATURE
-        top_k = lines[:, line.TOP_K.value]
-        has_top_k = draws & (top_k > 0) & (top_k < self.vocab_size)
-        has_top_p = draws & (numbers[:, line.TOP_P.value] < 1)
-        has_min_p = draws & (numbers[:, line.LEAST_LOG_SHARE.value] > -np.inf)
-        typical = np.flatnonzero(draws & (self._typical_p[slots] < 1))
-        is_early = positions < lines[:, line.MIN_END.value]
+        uses = self._uses[slots]
+        used = int(np.bitwise_or.reduce(uses, initial=0))
+        if not used:
+            return NO_NEEDS
+        is_early = (uses & _BANS != 0) & (positions < self._min_end[slots])
         return Needs(
-            has_top=bool((has_top_k | has_top_p).any()),
-            has_top_p=bool(has_top_p.any()),
-            has_min_p=bool(has_min_p.any()),
-            typical=self._on_host(typical, self._typical_p[slots[typical]]),
-            has_counts=bool((lines[:, line.COUNTS_ROW.value] >= 0).any()),
-            has_biases=bool((lines[:, line.BIASES_ROW.value] >= 0).any()),
-            has_bans=bool((is_early & (lines[:, line.BANS_ROW.value] >= 0)).any()),
+            has_top=used & (_TOP_K | _TOP_P) != 0,
+            has_top_p=used & _TOP_P != 0,
+            has_min_p=used & _MIN_P != 0,
+            typical=self._typical(slots, uses) if used & _TYPICAL else None,
+            has_counts=used & _COUNTS != 0,
+            has_biases=used & _BIASES != 0,
+            has_bans=bool(is_early.any()),
             has_drafts=bool((slots[1:] == slots[:-1]).any()),
-            bans=self._bans(slots, positions),
+            bans=self._bans(slots, positions, uses) if used & (_WORDS | _NGRAMS) else (),
         )
 
     def take_fills(self) -> tuple[Fill, ...]:
@@ -141,14 +160,13 @@ class SamplingTables:
         self._fills.append(fill)
         return place
 
-    def _on_host(self, rows: Longs, numbers: Floats) -> tuple[Tensor, Tensor] | None:
-        if not len(rows):
-            return None
+    def _typical(self, slots: Longs, uses: Ints) -> tuple[Tensor, Tensor]:
+        rows = np.flatnonzero(uses & _TYPICAL)
         device = self.tokens.device
-        return for_device(rows, device), for_device(numbers, device)
+        return for_device(rows, device), for_device(self._typical_p[slots[rows]], device)
 
-    def _bans(self, slots: Longs, positions: Ints) -> tuple[Ban, ...]:
-        has_words, has_ngrams = (np.flatnonzero(has[slots]) for has in self._has_bans)
+    def _bans(self, slots: Longs, positions: Ints, uses: Ints) -> tuple[Ban, ...]:
+        has_words, has_ngrams = np.flatnonzero(uses & _WORDS), np.flatnonzero(uses & _NGRAMS)
         bans: list[Ban] = []
         if len(has_words):
             bans.append(self._words.ban(has_words, slots[has_words], positions[has_words]))
@@ -189,6 +207,18 @@ def unsupported(row: RowState) -> str | None:
     if row.adjustments is not None and row.adjustments.logits_processors:
         return "logits_processors run on device='cpu' only: on a GPU they would make it wait"
     return None
+
+
+def _require_ids(row: RowState, wishes: Adjustments, vocab_size: int) -> None:
+    """What a GPU reads or writes out of bounds breaks it for good."""
+    asked = () if row.logprobs is None else row.logprobs.token_ids
+    allowed = wishes.allowed_token_ids or ()
+    for ids in (row.banned_ids, wishes.logit_bias, allowed, asked, *wishes.bad_words):
+        if ids and (min(ids) < 0 or max(ids) >= vocab_size):
+            raise IndexError(
+                f"slot {row.slot} names token ids from {min(ids)} to {max(ids)}, of a vocabulary "
+                f"of {vocab_size}"
+            )
 
 
 def _line_of(row: RowState, wishes: Adjustments) -> Ints:
