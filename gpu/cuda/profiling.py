@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 from ..kernels.step_inputs import StepTensors
 from ..models.config import ModelConfig
@@ -47,7 +48,7 @@ def profile_memory(
 
 def padding_step(
     options: DeviceOptions, config: ModelConfig, weights: DecoderWeights, ops: Ops, longest: int
-) -> Callable[[], object]:
+) -> Callable[[], tuple[Tensor, ...]]:
     """Computes as many tokens and logits as a step may have, all of them padding."""
     device, dtype = weights.embedding.device, weights.embedding.dtype
     kv = KVMemory(
@@ -60,7 +61,7 @@ def padding_step(
     table = torch.zeros((1, 1), dtype=torch.int32, device=device)
     samples = min(options.num_slots, options.max_num_batched_tokens)
 
-    def run() -> object:
+    def run() -> tuple[Tensor, ...]:
         with torch.inference_mode():
             rows = StepRows(table, longest=options.max_num_batched_tokens)
             hidden = decoder.forward(step, rows)
