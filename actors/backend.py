@@ -148,6 +148,7 @@ def _open_device(
         model=str(path),
         dtype=config.dtype,
         quantization=config.quantization,
+        kv_dtype=config.kv_dtype,
         deterministic=config.deterministic,
         block_size=config.block_size,
         num_blocks=config.num_blocks,

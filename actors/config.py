@@ -11,6 +11,7 @@ DEFAULT_MODEL = "smollm2-135m"
 Device = Literal["auto", "cpu", "cuda", "simulated"]
 DType = Literal["auto", "float32", "bfloat16"]
 Quantization = Literal["auto", "none", "int8", "int4"]
+KVDType = Literal["auto", "fp8"]
 GrammarBackend = Literal["llguidance", "xgrammar"]
 
 
@@ -22,7 +23,10 @@ class EngineConfig:
     device: Device = "auto"  # auto: cuda where there is a GPU that runs the model, else cpu
     dtype: DType = "auto"  # auto: bfloat16 on a GPU and where the processor multiplies it natively
     quantization: Quantization = "auto"  # auto: GGUF weights as the file packs them, unless a dtype
-    # is asked for; none: unpacked to the dtype; int8, int4: what has more bits is quantised
+    # is asked for or a GPU taken; none: unpacked to the dtype; int8, int4: what has more bits is
+    # quantised
+    kv_dtype: KVDType = "auto"  # auto: the dtype's; fp8: half as large as bfloat16, within a
+    # sixteenth of each number, on GPUs of compute capability 8.9 or newer
     deterministic: bool = False  # logits have the same bits alone and in any batch: slower
     block_size: int = 16  # positions per KV block
     num_blocks: int | None = None
@@ -62,6 +66,7 @@ class EngineConfig:
             ("device", get_args(Device)),
             ("dtype", ("auto", "float32", "bfloat16")),
             ("quantization", get_args(Quantization)),
+            ("kv_dtype", get_args(KVDType)),
             ("grammar_backend", get_args(GrammarBackend)),
         ):
             if getattr(self, name) not in choices:

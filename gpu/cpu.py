@@ -247,6 +247,11 @@ def open_cpu_device(
 
 
 def _load(options: DeviceOptions, processors: LogitsProcessors) -> tuple[StepRunner, DeviceFacts]:
+    if options.kv_dtype != "auto":
+        raise ConfigError(
+            f"kv_dtype is {options.kv_dtype!r}, which a GPU alone keeps; take 'auto', or "
+            "device='cuda'"
+        )
     dtype = choose_dtype(options.dtype)
     model = open_model(resolve_model(options.model), dtype, generic=options.generic)
     kv_dtype = choose_kv_dtype(model, options, dtype)

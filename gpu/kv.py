@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..messages import Ints
 
-ITEM_BYTES = {torch.float32: 4, torch.bfloat16: 2, torch.float16: 2}
+ITEM_BYTES = {torch.float32: 4, torch.bfloat16: 2, torch.float16: 2, torch.float8_e4m3fn: 1}
 
 
 @dataclass(frozen=True, slots=True)

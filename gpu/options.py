@@ -5,6 +5,7 @@ from typing import Literal
 
 DType = Literal["auto", "float32", "bfloat16"]
 Quantization = Literal["auto", "none", "int8", "int4"]
+KVDType = Literal["auto", "fp8"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +15,9 @@ class DeviceOptions:
     model: str  # a path, a known short name or a hub id
     dtype: DType = "auto"
     quantization: Quantization = "auto"  # auto: GGUF weights as they are, where that can be done;
-    # int8 and int4: whatever has more bits is quantised, in groups of 32
+    # int8 and int4: whatever has more bits is quantised, in groups of 32. On a GPU auto is none,
+    # and int8 has a scale for each row
+    kv_dtype: KVDType = "auto"  # what keys and values are kept in; fp8: e4m3, on GPUs that have it
     block_size: int = 16  # positions per KV block
     num_blocks: int | None = None
     kv_memory: int | None = None  # bytes for KV; used when num_blocks is None

@@ -3,7 +3,23 @@
 import torch
 from torch import Tensor
 
+from ...messages import ConfigError
+from ..kernels.attention_parts import capability_of, keeps_e4m3
 from ..kv import LayerShape
+from ..options import DeviceOptions
+
+
+def kv_dtype_of(options: DeviceOptions, dtype: torch.dtype, device: torch.device) -> torch.dtype:
+    """What keys and values are kept in by a model of this dtype. Raises ConfigError where the
+    device cannot convert it."""
+    if options.kv_dtype == "auto":
+        return dtype
+    if not keeps_e4m3(device):
+        raise ConfigError(
+            "kv_dtype 'fp8' needs a GPU of compute capability 8.9 or newer (RTX 40, H100 and "
+            f"later), and this one has {capability_of(device) / 10}; take 'auto'"
+        )
+    return torch.float8_e4m3fn
 
 
 class KVMemory:

@@ -24,7 +24,7 @@ from .decoder import PagedDecoder
 from .device import CudaDevice, Post
 from .finding import require_gpu
 from .graphs import Capture, CudaCapture, GraphFacts
-from .kv_memory import KVMemory
+from .kv_memory import KVMemory, kv_dtype_of
 from .matrices import bits_of, weight_bytes
 from .memory import check_weights, free_and_total, size_gpu_pool
 from .ops import Ops, TritonOps
@@ -136,7 +136,8 @@ class _Opening:
         self._dtype = dtype
         self._model = model
         self._config, self._source = _fast(model)
-        self._position_bytes = bytes_per_position(model.layers, dtype)
+        self._kv_dtype = kv_dtype_of(options, dtype, place.device)
+        self._position_bytes = bytes_per_position(model.layers, self._kv_dtype)
 
     def make(self) -> tuple[StepRunner, DeviceFacts]:
         """Raises ConfigError where memory does not suffice."""
@@ -178,7 +179,7 @@ class _Opening:
     def _runner(self, weights: DecoderWeights, pool: PoolSize, host: HostMemory) -> StepRunner:
         options, place, config = self._options, self._place, self._config
         memory = partial(
-            KVMemory, self._model.layers, block_size=options.block_size, dtype=self._dtype
+            KVMemory, self._model.layers, block_size=options.block_size, dtype=self._kv_dtype
         )
         kv = memory(num_blocks=pool.num_blocks, device=place.device)
         host_kv = None

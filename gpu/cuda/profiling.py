@@ -11,7 +11,7 @@ from ..models.llama import kv_layers
 from ..options import DeviceOptions
 from .decoder import PagedDecoder, StepRows
 from .graphs import GRAPH_BYTES, graph_sizes
-from .kv_memory import KVMemory
+from .kv_memory import KVMemory, kv_dtype_of
 from .memory import MemoryProfile, free_and_total, measure_work
 from .ops import Ops
 from .weights import DecoderWeights
@@ -50,9 +50,13 @@ def padding_step(
     options: DeviceOptions, config: ModelConfig, weights: DecoderWeights, ops: Ops, longest: int
 ) -> Callable[[], tuple[Tensor, ...]]:
     """Computes as many tokens and logits as a step may have, all of them padding."""
-    device, dtype = weights.embedding.device, weights.embedding.dtype
+    device = weights.embedding.device
     kv = KVMemory(
-        kv_layers(config), num_blocks=1, block_size=options.block_size, dtype=dtype, device=device
+        kv_layers(config),
+        num_blocks=1,
+        block_size=options.block_size,
+        dtype=kv_dtype_of(options, weights.embedding.dtype, device),
+        device=device,
     )
     decoder = PagedDecoder(config, weights, kv, ops, longest)
     step = StepTensors.empty(options.max_num_batched_tokens, options.num_slots, device)

@@ -111,6 +111,23 @@ def test_keys_and_values_of_eight_bits_attend_as_the_numbers_they_stand_for(
     assert_widened(split_in_four, DECODE, "grouped", form, dtype)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_attention_over_eight_bits_is_near_that_over_the_numbers_themselves(
+    dtype: torch.dtype,
+) -> None:
+    query = random_tensor(1, len(DECODE.slots), 4, 64, dtype=dtype)
+    keys, values = (random_tensor(n, 22 * BLOCK_SIZE, 2, 64, dtype=dtype) for n in (2, 3))
+    kept_keys, kept_values = keys.to(torch.float8_e4m3fn), values.to(torch.float8_e4m3fn)
+    scores = Scores(64**-0.5)
+
+    given = split_in_four(query, kept_keys, kept_values, DECODE, scores)
+    expected = paged_attention.paged_attention_reference(query, keys, values, DECODE, scores)
+
+    is_real = DECODE.slots >= 0
+    difference = (given - expected)[is_real].float()
+    assert difference.norm() / expected[is_real].float().norm() < 0.03
+
+
 def test_sinks_take_their_share() -> None:
     assert_attends(paged_attention.paged_attention, MIXED, "odd", "sinks", torch.float32)
     assert_attends(split_in_four, DECODE, "odd", "sinks", torch.float32)
