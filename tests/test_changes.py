@@ -7,7 +7,7 @@ from stepahead.messages.arrays import Ints, frozen_ints
 
 from .paged_devices import Changes, TableShape
 
-SHAPES = (TableShape("the tokens", 4, 3000, least=0, most=95), TableShape("another", 4, 2))
+SHAPES = (TableShape("the tokens", 4, 3000, end=96), TableShape("another", 4, 2))
 
 
 def applied(changes: Changes) -> list[Ints]:
@@ -66,5 +66,5 @@ def test_a_stretch_that_leaves_its_table_is_refused(
 
 @pytest.mark.parametrize("word", [-1, 96])
 def test_a_word_that_a_table_cannot_hold_is_refused(word: int) -> None:
-    with pytest.raises(ValueError, match="the tokens holds 0 to 95"):
+    with pytest.raises(ValueError, match="the tokens holds numbers from 0 to below 96"):
         Changes(SHAPES).write(0, 0, 0, frozen_ints([5, word]))

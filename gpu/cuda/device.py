@@ -9,6 +9,8 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TypeAlias
 
+import torch
+
 from ...messages import (
     ModelError,
     SampleRows,
@@ -158,6 +160,8 @@ class _Launcher:
         finally:
             collector.close()
             runner.close()
+            del runner
+            torch.cuda.empty_cache()  # for whoever else wants the memory; nothing where no GPU is
 
     def _launch(self, runner: StepRunner, plan: StepPlan) -> RunningStep | str:
         """A step that runs, or why it does not."""

@@ -152,6 +152,9 @@ class _Opening:
             pool = self._size_pool(weights, size)
             host = size_host(options, position_bytes=self._position_bytes)
             runner = self._runner(weights, pool, host)
+            if device.type == "cuda":
+                # What fills memory runs on another stream than steps, which do not wait for it.
+                torch.cuda.synchronize(device)
             graphs = GraphFacts()
             if self._place.capture is not None and options.graph_capture_s > 0:
                 graphs = runner.capture_graphs(self._place.capture(), options.graph_capture_s)

@@ -14,7 +14,6 @@ from ...messages.arrays import NO_INTS
 from ..kernels.adjust import RowMasks
 from ..kernels.step_inputs import StepTensors
 from ..logprobs import AskedRows
-from ..verify import sampled_positions, sampled_tokens
 from .changes import Changes
 from .decoder import PagedDecoder, StepRows
 from .graphs import Capture, DecodeGraphs, GraphFacts, graph_sizes
@@ -23,6 +22,7 @@ from .logprobs import StepTelling
 from .ops import CopyBlocks, Ops
 from .running_step import RunningStep
 from .sampler import sample_rows
+from .samples import Samples
 from .sampling_tables import Fill, Needs, unsupported
 from .staging import Staging
 from .streams import Streams
@@ -107,16 +107,19 @@ class StepRunner:
     def start(self, plan: StepPlan, masks_of: MasksOf) -> RunningStep:
         """Queue a plan: its copies, what it changes, its rows, and sampling as soon as `masks_of`
         has given the masks of its rows. Raises, with nothing queued, where it does not fit."""
-        sent = self._send(plan)
+        self._require(plan)
+        starts = np.zeros(len(plan.slots) + 1, dtype=np.int32)
+        np.cumsum(plan.lengths, out=starts[1:])
+        samples = Samples.of(plan, starts)
+        sent = self._send(plan, starts, samples)
         fills = self._tables.sampling.take_fills()
-        step = RunningStep(plan, self._refused_rows(plan), self._telling(plan))
+        step = RunningStep(plan, samples, self._refused_rows(plan), self._telling(plan))
         self.streams.run(step.caught(partial(self._compute, step, sent, fills)))
         if not step.num_words:
             step.ends_with(self.streams.mark())
             return step
-        rows, positions = sampled_positions(plan)
-        needs = self._tables.sampling.needs(plan.slots[rows], positions)
-        masks = None if plan.masks is None else self._send_masks(plan, masks_of(plan))
+        needs = self._tables.sampling.needs(samples.slots, samples.positions)
+        masks = None if plan.masks is None else self._send_masks(samples, masks_of(plan))
         self.streams.run(step.caught(partial(self._finish, step, sent, needs, masks)))
         fetched = self.streams.host_words(step.num_words)
         step.ends_with(self.streams.fetch(lambda: step.words_or(fetched), fetched), fetched)
@@ -131,6 +134,9 @@ class StepRunner:
     def close(self) -> None:
         """The last step was waited for."""
         self.streams.close()
+        if self._graphs is not None:
+            self._graphs.clear()
+            self._graphs = None  # it captured methods of this
 
     def _changes_of(self, plan: StepPlan) -> Changes:
         changes = self._tables.changes_of(plan)
@@ -147,21 +153,16 @@ class StepRunner:
         slots = enumerate(plan.slots.tolist())
         return {row: self._refused[slot] for row, slot in slots if slot in self._refused}
 
-    def _send(self, plan: StepPlan) -> _Sent:
-        self._tables.require_rows(plan)
+    def _send(self, plan: StepPlan, starts: Ints, samples: Samples) -> _Sent:
         copies = plan.copies or _NO_COPIES
-        self._require_copies(copies)
-        starts = np.zeros(len(plan.slots) + 1, dtype=np.int32)
-        np.cumsum(plan.lengths, out=starts[1:])
-        rows, positions = sampled_positions(plan)
         parts = (
             plan.slots,
             plan.starts,
             starts,
             *self._changes_of(plan).columns(),
-            sampled_tokens(plan),
-            plan.slots[rows],
-            positions,
+            samples.tokens,
+            samples.slots,
+            samples.positions,
             copies.out_blocks,
             copies.out_hosts,
             copies.in_hosts,
@@ -176,16 +177,18 @@ class StepRunner:
         tables = self._tables
         return StepTelling(plan, asked, tables.sampling.vocab_size, tables.tokens.device)
 
-    def _send_masks(self, plan: StepPlan, masks: Mapping[int, Ints]) -> RowMasks | None:
+    def _send_masks(self, samples: Samples, masks: Mapping[int, Ints]) -> RowMasks | None:
         if not masks:
             return None
-        rows, _ = sampled_positions(plan)
-        mask_of = np.full(len(rows), -1, dtype=np.int32)
-        mask_of[np.searchsorted(rows, np.array(list(masks)))] = np.arange(len(masks))
+        mask_of = np.full(len(samples), -1, dtype=np.int32)
+        mask_of[np.searchsorted(samples.rows, np.array(list(masks)))] = np.arange(len(masks))
         return RowMasks(*self._staging.send((np.stack(list(masks.values())), mask_of)))
 
-    def _require_copies(self, copies: Copies) -> None:
-        """Raise IndexError where a block lies outside its memory."""
+    def _require(self, plan: StepPlan) -> None:
+        """Raise IndexError where a row lies outside the tables, or a block outside its memory."""
+        self._tables.require_rows(plan)
+        if (copies := plan.copies) is None:
+            return
         for blocks, limit in (
             (copies.out_blocks, self.kv.num_blocks),
             (copies.in_blocks, self.kv.num_blocks),

@@ -8,8 +8,9 @@ from torch import Tensor
 from ...messages import Ints, RowFailed, StepDone, StepPlan, frozen_ints
 from ...messages.arrays import NO_INTS
 from ..row_failures import NOT_NUMBERS, row_failures
-from ..verify import accept, sampled_positions
+from ..verify import accept
 from .logprobs import StepTelling
+from .samples import Samples
 from .streams import Mark, Work
 
 
@@ -17,7 +18,11 @@ class RunningStep:
     """What queued work leaves for its later parts, and what comes of it."""
 
     def __init__(
-        self, plan: StepPlan, refused: Mapping[int, str], telling: StepTelling | None = None
+        self,
+        plan: StepPlan,
+        samples: Samples,
+        refused: Mapping[int, str],
+        telling: StepTelling | None = None,
     ) -> None:
         """`refused` tells of rows, by their place in the plan, why their requests cannot be had,
         `telling` what the others asked to be told."""
@@ -26,7 +31,7 @@ class RunningStep:
         self.logits: Tensor | None = None  # [samples, vocab], between computing and sampling
         self.told: list[Tensor] = []  # words of what is told, on the device
         self.words: Tensor | None = None  # [samples and what is told] of int32, on the device
-        self._num_samples = len(sampled_positions(plan)[0])
+        self._samples = samples
         self._refused = refused
         self._error: Exception | None = None
         self._mark: Mark | None = None
@@ -53,7 +58,7 @@ class RunningStep:
     @property
     def num_words(self) -> int:
         """Of the result: what is sampled, and what is told."""
-        return self._num_samples + (0 if self.telling is None else self.telling.num_words)
+        return len(self._samples) + (0 if self.telling is None else self.telling.num_words)
 
     def words_or(self, other: Tensor) -> Tensor:
         """The words of the result; something else where the step failed before."""
@@ -74,16 +79,15 @@ class RunningStep:
         if self._fetched is None:
             return StepDone(plan.step, NO_INTS, self._failed_beside(()))
         words: Ints = self._fetched.numpy().copy()
-        sampled = words[: self._num_samples]
+        sampled = words[: len(self._samples)]
         if self._refused:
-            rows, _ = sampled_positions(plan)
-            sampled[np.isin(rows, list(self._refused))] = NOT_NUMBERS
+            sampled[np.isin(self._samples.rows, list(self._refused))] = NOT_NUMBERS
         token_ids, counts = accept(plan, sampled)
         faults = {int(plan.slots[row]): error for row, error in self._refused.items()}
         failed = row_failures(plan, token_ids, counts, faults)
         told = None
         if self.telling is not None:
-            told, untold = self.telling.read(words[self._num_samples :], token_ids, counts)
+            told, untold = self.telling.read(words[len(self._samples) :], token_ids, counts)
             failed += untold
         token_ids = frozen_ints(np.maximum(token_ids, -1))
         return StepDone(plan.step, token_ids, self._failed_beside(failed), counts, told)

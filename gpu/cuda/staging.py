@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...messages import Ints
 from .streams import Mark, Streams
 
 _ALIGNED = 4  # words: where a part begins, so that kernels are compiled for one alignment
@@ -18,24 +20,29 @@ class Staging:
     def __init__(self, streams: Streams, depth: int = 6) -> None:
         """`depth` buffers: one more than there are steps in flight, or launching waits."""
         self._streams = streams
-        self._buffers = [_Buffer() for _ in range(depth)]
+        self._buffers = [_Buffer(streams) for _ in range(depth)]
         self._turn = 0
 
     def send(self, parts: Sequence[NDArray[np.integer]]) -> list[Tensor]:
         """Queue one copy of all parts, as int32; for each a tensor like it on the device, that
         holds it once the stream that computes gets there."""
-        ends = np.cumsum([-(-part.size // _ALIGNED) * _ALIGNED for part in parts]).tolist()
-        begins = [0, *ends[:-1]]
+        sizes: list[int] = []  # of each part, and of the padding behind it
+        for part in parts:
+            sizes += (part.size, -part.size % _ALIGNED)
+        sizes.append(_ALIGNED)  # so that there is always something to send
         buffer = self._next()
-        words = buffer.room(self._streams, max(ends[-1], _ALIGNED))
-        values = words.numpy()
-        for begin, part in zip(begins, parts, strict=True):
-            values[begin : begin + part.size] = part.reshape(-1)
+        words, values = buffer.room(sum(sizes))
+        begin = 0
+        for part, padding in zip(parts, sizes[1::2], strict=True):
+            end = begin + part.size
+            values[begin:end] = part.reshape(-1)
+            begin = end + padding
         sent = self._streams.upload(words)
         buffer.copied = self._streams.mark()
+        pieces = torch.split_with_sizes(sent, sizes)[:-1:2]  # one call, and not one for each
         return [
-            sent[begin : begin + part.size].view(part.shape)
-            for begin, part in zip(begins, parts, strict=True)
+            piece if part.ndim == 1 else piece.view(part.shape)
+            for part, piece in zip(parts, pieces, strict=True)
         ]
 
     def _next(self) -> "_Buffer":
@@ -49,12 +56,15 @@ class Staging:
 class _Buffer:
     """Pinned words, and when what they hold was copied."""
 
-    def __init__(self) -> None:
-        self._words: Tensor | None = None
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
+        self._words = streams.host_words(_LEAST)
+        self._values: Ints = self._words.numpy()
         self.copied: Mark | None = None
 
-    def room(self, streams: Streams, count: int) -> Tensor:
-        """The first `count` words; grown where there are fewer."""
-        if self._words is None or len(self._words) < count:
-            self._words = streams.host_words(max(2 * count, _LEAST))
-        return self._words[:count]
+    def room(self, count: int) -> tuple[Tensor, Ints]:
+        """The first `count` words, as a tensor and as an array; grown where there are fewer."""
+        if self._values.size < count:
+            self._words = self._streams.host_words(2 * count)
+            self._values = self._words.numpy()
+        return self._words[:count], self._values

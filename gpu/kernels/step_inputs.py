@@ -12,7 +12,7 @@ from .build import Build
 
 _CONSTANTS = {"BLOCK": 256}
 _OPTIONS = {"num_warps": 4}
-_COUNTS = ("num_rows", "num_tokens", "padded_rows", "rounds")
+_COUNTS = ("num_rows", "num_tokens", "padded_tokens", "padded_rows", "rounds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ BUILDS = (
             **dict.fromkeys(("slots_ptr", "positions_ptr", "starts_ptr", "tokens_ptr"), "*i32"),
             **dict.fromkeys(("out_ids_ptr", "out_positions_ptr", "out_token_slots_ptr"), "*i32"),
             **dict.fromkeys(("out_starts_ptr", "out_lengths_ptr", "out_slots_ptr"), "*i32"),
-            **dict.fromkeys(("tokens_stride", "padded_tokens", *_COUNTS), "i32"),
+            **dict.fromkeys(("tokens_stride", *_COUNTS), "i32"),
         },
         constants=_CONSTANTS,
         aligned=("slots_ptr", "positions_ptr", "starts_ptr", "out_ids_ptr", "out_positions_ptr"),
