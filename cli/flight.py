@@ -55,7 +55,8 @@ class DumpOnSignal:
             yield
         finally:
             loop.remove_signal_handler(number)
-            signal.signal(number, before)
+            if before is not None:  # else it was none of Python's
+                signal.signal(number, before)
 
     def _dump(self) -> None:
         """In a thread, since a full ring takes seconds; the process waits for it."""
