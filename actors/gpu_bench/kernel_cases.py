@@ -8,7 +8,9 @@ from torch import Tensor
 
 from ...gpu.attention import Scores
 from ...gpu.cuda.ops import Ops
-from ...gpu.kernels.attention_parts import PagedRows
+from ...gpu.cuda.quantised import Matrix, parts_of
+from ...gpu.kernels.attention_parts import PagedRows, keeps_e4m3
+from ...gpu.kernels.packing import quantised_4, quantised_8
 from ...gpu.models.config import ModelConfig
 
 _PAGE = 16
@@ -58,6 +60,10 @@ class Kernels:
         yield self._silu_mul(sizes.tokens)
         yield self._cache_write(sizes.tokens)
         yield self._product(sizes.rows)
+        yield self._packed_product(sizes.few_rows, quantised_8, "8 bits")
+        yield self._packed_product(sizes.few_rows, quantised_4, "4 bits")
+        if keeps_e4m3(self._device):
+            yield self._decode(sizes.rows, sizes.length, torch.float8_e4m3fn)
 
     def _random(self, *shape: int) -> Tensor:
         return torch.empty(shape, dtype=torch.bfloat16, device=self._device).normal_()
@@ -65,9 +71,11 @@ class Kernels:
     def _ints(self, values: Tensor) -> Tensor:
         return values.to(torch.int32).to(self._device)
 
-    def _memory(self, num_rows: int) -> tuple[Tensor, Tensor]:
+    def _memory(
+        self, num_rows: int, kept_in: torch.dtype = torch.bfloat16
+    ) -> tuple[Tensor, Tensor]:
         shape = (num_rows, self._config.num_kv_heads, self._config.head_dim)
-        return self._random(*shape), self._random(*shape)
+        return self._random(*shape).to(kept_in), self._random(*shape).to(kept_in)
 
     def _rows(self, rows: int, tokens: int, length: int) -> PagedRows:
         """Rows of so many tokens and positions each, their blocks scattered over the memory."""
@@ -82,20 +90,23 @@ class Kernels:
             longest=tokens,
         )
 
-    def _attention(self, rows: int, tokens: int, length: int) -> Callable[[], object]:
+    def _attention(
+        self, rows: int, tokens: int, length: int, kept_in: torch.dtype = torch.bfloat16
+    ) -> Callable[[], object]:
         config = self._config
-        keys, values = self._memory(rows * -(-length // _PAGE) * _PAGE)
+        keys, values = self._memory(rows * -(-length // _PAGE) * _PAGE, kept_in)
         query = self._random(rows * tokens, config.num_heads, config.head_dim)
         paged, scores = self._rows(rows, tokens, length), Scores(config.head_dim**-0.5)
         return lambda: self._ops.attend(query, keys, values, paged, scores)
 
-    def _decode(self, rows: int, length: int) -> KernelCase:
+    def _decode(self, rows: int, length: int, kept_in: torch.dtype = torch.bfloat16) -> KernelCase:
         config = self._config
-        kept = 2 * config.num_kv_heads * config.head_dim
+        kept = 2 * config.num_kv_heads * config.head_dim * kept_in.itemsize
         return KernelCase(
-            f"decode attention, {rows} rows of {length:,}",
-            self._attention(rows, 1, length),
-            num_bytes=2 * rows * (length * kept + 2 * config.num_heads * config.head_dim),
+            f"decode attention, {rows} rows of {length:,}"
+            f"{'' if kept_in.itemsize > 1 else ' in fp8'}",
+            self._attention(rows, 1, length, kept_in),
+            num_bytes=rows * (length * kept + 2 * 2 * config.num_heads * config.head_dim),
         )
 
     def _prefill(self, tokens: int) -> KernelCase:
@@ -179,4 +190,16 @@ class Kernels:
             lambda: self._ops.linear(x, weight),
             num_bytes=2 * (weight.numel() + rows * (hidden + 2 * inner)),
             flops=2 * rows * weight.numel(),
+        )
+
+    def _packed_product(
+        self, rows: int, quantise: Callable[[Tensor], Matrix], name: str
+    ) -> KernelCase:
+        hidden, inner = self._config.hidden_size, self._config.intermediate_size
+        x, weight = self._random(rows, hidden), quantise(self._random(2 * inner, hidden))
+        size = sum(part.numel() * part.itemsize for part in parts_of(weight))
+        return KernelCase(
+            f"product, {rows} rows with {2 * inner:,} x {hidden:,} of {name}",
+            lambda: self._ops.linear(x, weight),
+            num_bytes=size + 2 * rows * (hidden + 2 * inner),
         )
