@@ -55,7 +55,8 @@ def test_graphed_steps_say_what_others_say_whatever_is_padding(
         device.close()
 
     assert said[0] == said[1]
-    assert capture.captured == capture.warmed == 4  # for 8, 4, 2 and 1 rows
+    # For 8, 4, 2 and 1 rows, and again for all but one if they share leading blocks.
+    assert capture.captured == capture.warmed == 7
     of_one = sum(len(prompt) == 1 for prompt in prompts)
     assert capture.replayed == 7 + of_one  # what comes with a prompt of several tokens is eager
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from ..attention import Scores
 from ..kernels.attention_parts import PagedRows
 from ..kernels.build import wide_enough
-from ..kernels.cascade import LEAST, cascade
-from ..kernels.paged_attention import paged_attention
+from ..kernels.cascade import LEAST, cascade, cascade_reference
+from ..kernels.paged_attention import paged_attention, paged_attention_reference
 from ..kernels.split_decode import BLOCK_N, split_decode
 
 _MOST_SPLITS = 32
@@ -55,6 +55,18 @@ def attend(
     )
     if rows.has_singles:
         _decode(query, keys, values, rows, scores, kv_scales, processors, out)
+    return out
+
+
+def attend_reference(
+    query: Tensor, keys: Tensor, values: Tensor, rows: PagedRows, scores: Scores
+) -> Tensor:
+    """Row by row, and those of `rows.shared` by way of their groups; zeros for padding."""
+    out = paged_attention_reference(query, keys, values, rows, scores)
+    if rows.shared is not None and scores.window is None:
+        together = cascade_reference(query, keys, values, rows, scores, rows.shared)
+        starts = rows.starts[:-1][(rows.starts.diff() == 1) & (rows.shared.lengths > 0)].long()
+        out[starts] = together[starts]
     return out
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..attention import Scores
-from ..kernels.attention_parts import PagedRows
+from ..kernels.attention_parts import PagedRows, SharedRuns
 from ..kernels.step_inputs import StepTensors
 from ..models.config import ModelConfig
 from .kv_memory import KVMemory
@@ -25,6 +25,8 @@ class StepRows:
 
     block_table: Tensor  # [slots, blocks] of int32
     longest: int  # tokens that no row of the step has more of
+    has_singles: bool = False  # whether beside longer rows there are some of one token
+    shared: SharedRuns | None = None  # rows of one token that read the same leading blocks
 
 
 class PagedDecoder:
@@ -62,6 +64,8 @@ class PagedDecoder:
             rows.block_table,
             self._kv.block_size,
             rows.longest,
+            has_singles=rows.has_singles,
+            shared=rows.shared,
         )
         for number, layer in enumerate(self.weights.layers):
             x = ops.add_rms_norm(x, residual, layer.input_norm, eps)

@@ -71,21 +71,35 @@ def capture_order(sizes: Sequence[int]) -> list[int]:
     """The order in which sizes are captured: the largest first, so that all others find room in its
     memory; then those that are at most half of the one before, so that any step is served should
     the time run out; then the rest, each group from the largest down."""
+    coarse = coarse_sizes(sizes)
+    return coarse + [size for size in sorted(sizes, reverse=True) if size not in coarse]
+
+
+def coarse_sizes(sizes: Sequence[int]) -> list[int]:
+    """The largest, then those that are at most half of the one before: any step is served."""
     falling = sorted(sizes, reverse=True)
     coarse = falling[:1]
     for size in falling:
         if size <= coarse[-1] // 2:
             coarse.append(size)
-    return coarse + [size for size in falling if size not in coarse]
+    return coarse
 
 
 class DecodeGraphs:
     """The graphs of one device, and which of them serves a step."""
 
-    def __init__(self, run: RunRows, capture: Capture, max_rows: int) -> None:
+    def __init__(
+        self,
+        run: RunRows,
+        capture: Capture,
+        max_rows: int,
+        *,
+        sizes: Sequence[int] | None = None,
+    ) -> None:
+        """`sizes` to capture are those of `graph_sizes` unless others are named."""
         self._run = run
         self._capture = capture
-        self._max_rows = max_rows
+        self._wanted = graph_sizes(max_rows) if sizes is None else sizes
         self._replays: dict[int, Replay] = {}
         self._sizes: list[int] = []  # captured, rising
         self.facts = GraphFacts()
@@ -99,7 +113,7 @@ class DecodeGraphs:
         """Capture until there is no time for one more, or one fails: then the steps of what is left
         run eagerly. Whatever runs meanwhile must leave the device alone."""
         began, free = clock(), self._capture.bytes_free()
-        order = capture_order(graph_sizes(self._max_rows))
+        order = capture_order(self._wanted)
         fault = None
         with _no_collection():
             for size in order:

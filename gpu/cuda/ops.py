@@ -25,11 +25,10 @@ from ..kernels.cache_write import write_cache, write_cache_reference
 from ..kernels.cuts import find_cuts, find_cuts_reference
 from ..kernels.gumbel import sample_gumbel, sample_gumbel_reference
 from ..kernels.norm import add_rms_norm, add_rms_norm_reference
-from ..kernels.paged_attention import paged_attention_reference
 from ..kernels.record import record, record_reference
 from ..kernels.row_updates import RowTables, update_rows, update_rows_reference
 from ..kernels.step_inputs import StepTensors, step_inputs, step_inputs_reference
-from .attention import attend
+from .attention import attend, attend_reference
 from .quantised import Matrix, linear, linear_reference
 
 CopyBlocks: TypeAlias = Callable[[Tensor, Tensor], None]
@@ -151,7 +150,7 @@ class TorchOps:
     silu_mul = staticmethod(silu_mul_reference)
     linear = staticmethod(linear_reference)
     write_cache = staticmethod(write_cache_reference)
-    attend = staticmethod(paged_attention_reference)
+    attend = staticmethod(attend_reference)
     count_tokens = staticmethod(count_tokens_reference)
     adjust = staticmethod(adjust_reference)
     find_cuts = staticmethod(find_cuts_reference)

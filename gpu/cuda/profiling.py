@@ -10,7 +10,7 @@ from ..models.config import ModelConfig
 from ..models.llama import kv_layers
 from ..options import DeviceOptions
 from .decoder import PagedDecoder, StepRows
-from .graphs import GRAPH_BYTES, graph_sizes
+from .graphs import GRAPH_BYTES, coarse_sizes, graph_sizes
 from .kv_memory import KVMemory, kv_dtype_of
 from .memory import MemoryProfile, free_and_total, measure_work
 from .ops import Ops
@@ -35,7 +35,8 @@ def profile_memory(
     run()  # what happens only once is no part of it: compiling, workspaces of libraries
     work = int(measure_work(device, run) * _SLACK)
     tables = options.num_slots * 4 * (longest + 1 + longest // options.block_size)
-    num_graphs = len(graph_sizes(options.num_slots // 2)) if options.graph_capture_s > 0 else 0
+    sizes = graph_sizes(options.num_slots // 2) if options.graph_capture_s > 0 else []
+    num_graphs = len(sizes) + len(coarse_sizes(sizes))  # those of rows that share blocks, too
     free, total = free_and_total(device)
     return MemoryProfile(
         total=total,

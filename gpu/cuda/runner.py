@@ -12,11 +12,12 @@ from torch import Tensor
 from ...messages import Copies, Ints, StepPlan
 from ...messages.arrays import NO_INTS
 from ..kernels.adjust import RowMasks
+from ..kernels.attention_parts import SharedRuns
 from ..kernels.step_inputs import StepTensors
 from ..logprobs import AskedRows
 from .changes import Changes
 from .decoder import PagedDecoder, StepRows
-from .graphs import Capture, DecodeGraphs, GraphFacts, graph_sizes
+from .graphs import Capture, DecodeGraphs, GraphFacts, coarse_sizes, graph_sizes
 from .kv_memory import KVMemory
 from .logprobs import StepTelling
 from .ops import CopyBlocks, Ops
@@ -24,6 +25,7 @@ from .running_step import RunningStep
 from .sampler import sample_rows
 from .samples import Samples
 from .sampling_tables import Fill, Needs, unsupported
+from .sharing import Route, Sharing
 from .staging import Staging
 from .streams import Streams
 from .tables import DeviceTables
@@ -50,6 +52,7 @@ class _Sent:
     out_hosts: Tensor
     in_hosts: Tensor
     in_blocks: Tensor
+    shared: Tensor  # the words of the step's route
 
 
 class StepRunner:
@@ -80,7 +83,17 @@ class StepRunner:
         self._inputs = StepTensors.empty(
             max(max_num_tokens, largest), max(tables.num_slots, largest), device
         )
+        self._sharing = Sharing(
+            decoder.config,
+            num_slots=tables.num_slots,
+            max_blocks=tables.block_table.shape[1],
+            block_size=kv.block_size,
+            item_bytes=kv.keys[0].element_size(),
+            max_rows=largest,
+            device=device,
+        )
         self._graphs: DecodeGraphs | None = None
+        self._shared_graphs: DecodeGraphs | None = None  # of rows that share leading blocks
         self._decoded: Tensor | None = None  # what graphs give  # [rows, hidden]
         self._num_host_blocks = 0 if host is None else host.num_blocks
         if host is not None:
@@ -89,19 +102,29 @@ class StepRunner:
             self._copy_in: CopyBlocks = copier(kv.memories, host.memories)
 
     def capture_graphs(self, capture: Capture, budget_s: float) -> GraphFacts:
-        """Capture steps of one token a row, for as long as the budget lasts; no step is queued."""
+        """Capture steps of one token a row, for as long as the budget lasts: first those whose rows
+        share nothing, then a few for rows that share leading blocks. No step is queued."""
+        sizes = graph_sizes(self._max_rows)
         graphs = DecodeGraphs(self._decode, capture, self._max_rows)
+        shared_graphs = DecodeGraphs(
+            partial(self._decode, is_shared=True),
+            capture,
+            self._max_rows,
+            sizes=[size for size in coarse_sizes(sizes) if size > 1],
+        )
         hidden = self.decoder.weights.embedding
-        self._decoded = hidden.new_empty((graph_sizes(self._max_rows)[-1], hidden.shape[1]))
+        self._decoded = hidden.new_empty((sizes[-1], hidden.shape[1]))
 
         def work() -> None:
             for slots in (self._inputs.slots, self._inputs.token_slots):
                 slots.fill_(-1)  # nothing but padding: no memory is written
             graphs.capture_all(budget_s=budget_s)
+            if graphs.facts.fault is None:
+                shared_graphs.capture_all(budget_s=budget_s - graphs.facts.seconds)
 
         self.streams.run(work)
         self.streams.mark().wait()
-        self._graphs = graphs
+        self._graphs, self._shared_graphs = graphs, shared_graphs
         return graphs.facts
 
     def start(self, plan: StepPlan, masks_of: MasksOf) -> RunningStep:
@@ -111,10 +134,10 @@ class StepRunner:
         starts = np.zeros(len(plan.slots) + 1, dtype=np.int32)
         np.cumsum(plan.lengths, out=starts[1:])
         samples = Samples.of(plan, starts)
-        sent = self._send(plan, starts, samples)
+        sent, route = self._send(plan, starts, samples)
         fills = self._tables.sampling.take_fills()
         step = RunningStep(plan, samples, self._refused_rows(plan), self._telling(plan))
-        self.streams.run(step.caught(partial(self._compute, step, sent, fills)))
+        self.streams.run(step.caught(partial(self._compute, step, sent, route, fills)))
         if not step.num_words:
             step.ends_with(self.streams.mark())
             return step
@@ -134,12 +157,14 @@ class StepRunner:
     def close(self) -> None:
         """The last step was waited for."""
         self.streams.close()
-        if self._graphs is not None:
-            self._graphs.clear()
-            self._graphs = None  # it captured methods of this
+        for graphs in (self._graphs, self._shared_graphs):
+            if graphs is not None:
+                graphs.clear()
+        self._graphs = self._shared_graphs = None  # they captured methods of this
 
     def _changes_of(self, plan: StepPlan) -> Changes:
         changes = self._tables.changes_of(plan)
+        self._sharing.apply(plan)
         for row in plan.new_rows:
             self._refused.pop(row.slot, None)
             why = unsupported(row)
@@ -153,13 +178,15 @@ class StepRunner:
         slots = enumerate(plan.slots.tolist())
         return {row: self._refused[slot] for row, slot in slots if slot in self._refused}
 
-    def _send(self, plan: StepPlan, starts: Ints, samples: Samples) -> _Sent:
+    def _send(self, plan: StepPlan, starts: Ints, samples: Samples) -> tuple[_Sent, Route]:
         copies = plan.copies or _NO_COPIES
+        changes = self._changes_of(plan)
+        route = self._sharing.route(plan, self._graphs, self._shared_graphs)
         parts = (
             plan.slots,
             plan.starts,
             starts,
-            *self._changes_of(plan).columns(),
+            *changes.columns(),
             samples.tokens,
             samples.slots,
             samples.positions,
@@ -167,8 +194,9 @@ class StepRunner:
             copies.out_hosts,
             copies.in_hosts,
             copies.in_blocks,
+            route.words,
         )
-        return _Sent(*self._staging.send(parts))
+        return _Sent(*self._staging.send(parts)), route
 
     def _telling(self, plan: StepPlan) -> StepTelling | None:
         asked = AskedRows.of(plan, self._tables.sampling.logprobs)
@@ -198,30 +226,38 @@ class StepRunner:
             if len(blocks) and not (blocks.min() >= 0 and blocks.max() < limit):
                 raise IndexError(f"a block that is copied lies outside a memory of {limit} blocks")
 
-    def _graph_for(self, plan: StepPlan) -> int | None:
-        """Rows of the graph that computes a plan, padding included; None where none does."""
-        num_rows = len(plan.slots)
-        if self._graphs is None or plan.num_tokens != num_rows:  # a row has a token at least
-            return None
-        return self._graphs.size_for(num_rows)
-
     # Queued work
 
-    def _decode(self, num_rows: int) -> None:
+    def _decode(self, num_rows: int, is_shared: bool = False) -> None:
         """What a graph is captured of: rows of one token each, from and to memory that stays."""
         assert self._decoded is not None
         inputs = self._inputs.first(num_rows, num_rows)
-        rows = StepRows(self._tables.block_table, longest=1)
+        shared = self._sharing.captured(num_rows) if is_shared else None
+        rows = StepRows(self._tables.block_table, longest=1, shared=shared)
         self._decoded[:num_rows].copy_(self.decoder.forward(inputs, rows))
 
-    def _replay(self, num_rows: int) -> Tensor:
+    def _replay(self, graphs: DecodeGraphs, route: Route, shared: Tensor) -> Tensor:
         """What the model says of each row, and of padding anything.  # [rows, hidden]"""
-        assert self._graphs is not None
         assert self._decoded is not None
-        self._graphs.replay(num_rows)
-        return self._decoded[:num_rows]
+        if len(shared):
+            self._sharing.keep(shared)
+        graphs.replay(route.size)
+        return self._decoded[: route.size]
 
-    def _compute(self, step: RunningStep, sent: _Sent, fills: tuple[Fill, ...]) -> None:
+    def _run(self, inputs: StepTensors, plan: StepPlan, shared: Tensor) -> Tensor:
+        """What the model says of each token.  # [tokens, hidden]"""
+        longest = int(plan.lengths.max())
+        rows = StepRows(
+            self._tables.block_table,
+            longest,
+            has_singles=longest > 1 and bool((plan.lengths == 1).any()),
+            shared=SharedRuns.of(shared, len(plan.slots)) if len(shared) else None,
+        )
+        return self.decoder.forward(inputs, rows)
+
+    def _compute(
+        self, step: RunningStep, sent: _Sent, route: Route, fills: tuple[Fill, ...]
+    ) -> None:
         tables, plan = self._tables, step.plan
         if plan.copies is not None:
             self._copy_out(sent.out_hosts, sent.out_blocks)
@@ -230,16 +266,14 @@ class StepRunner:
         num_rows, num_tokens = len(plan.slots), plan.num_tokens
         if not num_rows:
             return
-        graph = self._graph_for(plan)
-        inputs = self._inputs.first(graph or num_tokens, graph or num_rows)
+        inputs = self._inputs.first(route.size or num_tokens, route.size or num_rows)
         self._ops.step_inputs(
             sent.slots, sent.positions, sent.starts, tables.tokens, num_tokens, inputs
         )
-        if graph is None:
-            rows = StepRows(tables.block_table, longest=int(plan.lengths.max()))
-            hidden = self.decoder.forward(inputs, rows)
+        if route.graphs is None:
+            hidden = self._run(inputs, plan, sent.shared)
         else:
-            hidden = self._replay(graph)
+            hidden = self._replay(route.graphs, route, sent.shared)
         if step.telling is not None:
             step.told += step.telling.of_prompts(hidden, self.decoder.logits, tables.tokens)
         if len(sent.places):
