@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from stepahead import SamplingParams, StructuredOutput
-from stepahead.messages import Generate, Ints, RequestFailed
+from stepahead import Result, SamplingParams, StructuredOutput
+from stepahead.messages import EngineDead, Generate, Ints, RequestFailed
 
 from .engines import is_empty
-from .paged_devices import OpaqueOps, one_thread  # noqa: F401
+from .paged_devices import OpaqueOps, ThreadStreams, one_thread  # noqa: F401
 from .paged_engines import ids_of, make_engine_folder, prompts, running, say, ways
 
 Said = list[tuple[int, ...]]
@@ -188,6 +189,25 @@ async def test_every_way_to_sample_is_that_of_the_processor(
             assert is_empty(engine)
 
     assert said[0] == said[1]
+
+
+async def test_a_gpu_that_breaks_fails_what_runs_and_nothing_hangs(folder: Path) -> None:
+    calls = iter(range(100_000))
+
+    def gate(name: str) -> None:
+        if next(calls) > 300:
+            raise RuntimeError("the GPU is lost")
+
+    parts = {"streams": ThreadStreams(gate=gate)}
+    params = SamplingParams(temperature=0, max_tokens=60, ignore_eos=True)
+    with suppress(EngineDead):  # it may be told once more where the engine is left
+        async with running(folder, parts=parts, steps_in_flight=3, num_blocks=256) as engine:
+            asked = [engine.generate(prompt, params) for prompt in prompts()]
+            ends = await asyncio.gather(*asked, return_exceptions=True)
+
+    failed = [end for end in ends if isinstance(end, (RequestFailed, EngineDead))]
+    assert len(failed) + len([end for end in ends if isinstance(end, Result)]) == len(ends)
+    assert any("the GPU is lost" in str(end) for end in failed)
 
 
 async def test_an_engine_may_be_left_while_steps_are_in_flight(folder: Path) -> None:

@@ -243,3 +243,24 @@ def test_an_operation_that_would_wait_for_a_gpu_fails_its_step(
     with pytest.raises(RuntimeError, match="waits for the device"):
         Driver(device).run([(0, 0, 2, True)], [make_row(0, [1, 2], [0])])
     device.close()
+
+
+def test_a_gpu_that_breaks_fails_every_step_from_there_on_and_closes(folder: Path) -> None:
+    calls = iter(range(10_000))
+
+    def gate(name: str) -> None:
+        if next(calls) > 40:
+            raise RuntimeError("the GPU is lost")
+
+    device = open_paged(folder, streams=ThreadStreams(gate=gate))
+    driver = Driver(device)
+    rows = [make_row(0, PROMPTS[0], range(8))]
+    for step in range(20):
+        device.launch(make_plan(step + 1, [(0, 0, 6, True)], rows), driver.results.put)
+    results = [driver.results.get(timeout=RESULT_S) for _ in range(20)]
+    device.close()
+
+    failed = [isinstance(result, StepFailed) for result in results]
+    assert failed == sorted(failed)
+    assert not failed[0]
+    assert "the GPU is lost" in getattr(results[-1], "error", "")

@@ -161,7 +161,8 @@ class _Launcher:
             collector.close()
             runner.close()
             del runner
-            torch.cuda.empty_cache()  # for whoever else wants the memory; nothing where no GPU is
+            with suppress(RuntimeError):  # a GPU that is broken
+                torch.cuda.empty_cache()  # for whoever else wants it; nothing where no GPU is
 
     def _launch(self, runner: StepRunner, plan: StepPlan) -> RunningStep | str:
         """A step that runs, or why it does not."""

@@ -8,7 +8,7 @@ where work is late and copies are later still, so that a wait that is missing sh
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from queue import SimpleQueue
 from typing import Protocol, TypeAlias
 
@@ -92,8 +92,9 @@ class CudaStreams:
         return torch.empty(count, dtype=torch.int32, pin_memory=True)
 
     def close(self) -> None:
-        self._compute.synchronize()
-        self._copy.synchronize()
+        with suppress(RuntimeError):  # a GPU that is broken has told whoever waited
+            self._compute.synchronize()
+            self._copy.synchronize()
 
 
 @contextmanager
@@ -202,9 +203,9 @@ class _Fifo:
         fault: BaseException | None = None
         while (item := self._queue.get()) is not None:
             work, mark = item
-            if self._gate is not None:
-                self._gate(self._name)
             try:
+                if self._gate is not None:
+                    self._gate(self._name)
                 if fault is None:
                     work()
             except BaseException as error:
