@@ -58,15 +58,15 @@ static void make_head(const Model *m, const Layer *layer, const Step *step, Scra
                       Form form, Unpacked *memory) {
     const Matrix *w = &layer->qkv;
     int panels = m->dim / LANES;
-    float made[BATCH][512] __attribute__((aligned(64))), part[2][BATCH][LANES] __attribute__((aligned(64)));
+    float made[BATCH * 512] __attribute__((aligned(64))), part[2][BATCH][LANES] __attribute__((aligned(64)));
     const Unpacked *ready = prepare(w, head * panels, panels, form, memory);
     for (int first = start; first < end; first += BATCH) {
         int size = batch_size(first, end);
         for (int p = 0; p < panels; p += 2) { /* a head has a multiple of 32 rows */
             multiply(w, head * panels + p, 2, unpacked_panel(ready, p, w), &s->normed, first, size, form, part);
             for (int t = 0; t < size; t++)
-                for (int i = 0; i < 2; i++) memcpy(made[t] + (p + i) * LANES, part[i][t], sizeof part[i][t]);
+                for (int i = 0; i < 2; i++) memcpy(made + t * m->dim + (p + i) * LANES, part[i][t], sizeof part[i][t]);
         }
-        for (int t = 0; t < size; t++) place_head(m, layer, step, s, head, first + t, made[t]);
+        for (int t = 0; t < size; t++) place_head(m, layer, step, s, head, first + t, made + t * m->dim);
     }
 }
