@@ -15,9 +15,9 @@ from .logits_processors import LogitsProcessors
 from .logprobs import StepLogprobs
 from .masks import allowed_rows
 from .row_failures import row_failures
-from .sampling import SamplingRows, sample
+from .sampling import SamplingRows, sample, usable
 from .slots import SlotTables
-from .step_model import StepModel
+from .step_model import ChoosesLikeliest, StepModel
 from .verify import accept, sampled_positions
 
 MasksOf: TypeAlias = Callable[[StepPlan], Mapping[int, Ints]]
@@ -67,27 +67,46 @@ class StepRunner:
         self._take_over(plan)
         if not len(plan.slots):
             return StepDone(plan.step, NO_INTS)
-        logits = self._model.logits(plan, self._tables)
         asked = StepLogprobs.of(plan, self._tables)
-        if not len(logits) and asked is None:
-            return StepDone(plan.step, NO_INTS)
-        raw = None if asked is None else logits[torch.from_numpy(asked.places)].float()
         rows, positions = sampled_positions(plan)
-        slots = plan.slots[rows]
-        logits = logits.float()
-        self._adjuster.adjust(logits, slots, positions)
-        if plan.masks is not None:
-            assert masks_of is not None, "a plan has masks, and nobody brings them"
-            _apply_masks(logits, rows, masks_of(plan))
-        sampled = sample(logits, SamplingRows.of(self._tables, slots, positions))
-        self._tables.record(slots, positions, sampled)
+        how = SamplingRows.of(self._tables, plan.slots[rows], positions)
+        raw: Floats | None = None
+        model = self._model
+        if asked is None and isinstance(model, ChoosesLikeliest) and self._is_plain(plan, how):
+            sampled = usable(*model.likeliest(plan, self._tables))
+        else:
+            logits = model.logits(plan, self._tables)
+            raw = None if asked is None else logits[torch.from_numpy(asked.places)].float().numpy()
+            sampled = self._sample(plan, logits.float(), rows, how, masks_of)
+        if not len(rows) and asked is None:
+            return StepDone(plan.step, NO_INTS)
+        self._tables.record(plan.slots[rows], positions, sampled)
         token_ids, counts = accept(plan, sampled)
         failed = row_failures(plan, token_ids, counts, self._adjuster.faults)
         told = None
         if asked is not None and raw is not None:
-            told = asked.tell(raw.numpy(), token_ids, counts, self._logits_behind)
+            told = asked.tell(raw, token_ids, counts, self._logits_behind)
             failed += asked.failed
         return StepDone(plan.step, frozen_ints(np.maximum(token_ids, -1)), failed, counts, told)
+
+    def _is_plain(self, plan: StepPlan, how: SamplingRows) -> bool:
+        """Whether each row takes the token of its highest logit, and nobody changes any."""
+        return plan.masks is None and not self._adjuster.slots and how.are_greedy
+
+    def _sample(
+        self,
+        plan: StepPlan,
+        logits: Tensor,
+        rows: Longs,
+        how: SamplingRows,
+        masks_of: MasksOf | None,
+    ) -> Ints:
+        """One token of each row of float32 logits, which change."""
+        self._adjuster.adjust(logits, plan.slots[rows], how.positions)
+        if plan.masks is not None:
+            assert masks_of is not None, "a plan has masks, and nobody brings them"
+            _apply_masks(logits, rows, masks_of(plan))
+        return sample(logits, how)
 
     def _logits_behind(self, tokens: Longs) -> Floats:
         logits: Floats = self._model.logits_behind(torch.from_numpy(tokens)).float().numpy()

@@ -60,6 +60,19 @@ class SamplingRows:
             ),
         )
 
+    @property
+    def are_greedy(self) -> bool:
+        """Whether nothing but the likeliest token of each row counts."""
+        return bool((self.temperature <= _LEAST_TEMPERATURE).all()) and not any(self.banned_ids)
+
+
+def usable(token_ids: Ints, best: Floats) -> Ints:
+    """The likeliest token of each row whose logit `best` is a number; else NOT_NUMBERS, or
+    NONE_LEFT where all logits are minus infinity.  # all [num_rows]"""
+    faults = np.where(best == -np.inf, NONE_LEFT, NOT_NUMBERS)
+    # NaN and infinity win an argmax, so they show here.
+    return np.where(np.isfinite(best), token_ids, faults).astype(np.int32)
+
 
 def sample(logits: Tensor, rows: SamplingRows) -> Ints:
     """One token id per row of logits [num_rows, vocab]; NOT_NUMBERS where the logits are not
@@ -72,22 +85,18 @@ def sample(logits: Tensor, rows: SamplingRows) -> Ints:
         if banned:
             wide[row, torch.tensor(banned)] = float("-inf")
     values = wide.numpy()
-    token_ids = values.argmax(axis=-1)
-    best = values[np.arange(len(values)), token_ids]
-    is_usable = np.isfinite(best)  # NaN and infinity win an argmax, so they show here
-    if not is_usable.all():
-        token_ids[~is_usable] = NOT_NUMBERS
-        token_ids[best == -np.inf] = NONE_LEFT
+    likeliest = values.argmax(axis=-1)
+    best = values[np.arange(len(values)), likeliest]
+    token_ids = usable(likeliest.astype(np.int32), best)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         has_room = np.isfinite(best / rows.temperature)  # else huge logits would be infinite
-    is_random = is_usable & has_room & (rows.temperature > _LEAST_TEMPERATURE)
+    is_random = (token_ids >= 0) & has_room & (rows.temperature > _LEAST_TEMPERATURE)
     if is_random.any():
         _draw(wide, rows, np.flatnonzero(is_random), token_ids)
-    sampled: Ints = token_ids.astype(np.int32)
-    return sampled
+    return token_ids
 
 
-def _draw(wide: Tensor, rows: SamplingRows, chosen: Longs, out: Longs) -> None:
+def _draw(wide: Tensor, rows: SamplingRows, chosen: Longs, out: Ints) -> None:
     """Sample the chosen rows into `out`."""
     picked = wide if len(chosen) == len(wide) else wide[torch.from_numpy(chosen)]
     scaled = picked / torch.from_numpy(rows.temperature[chosen]).unsqueeze(1)  # [rows, vocab]

@@ -1,10 +1,11 @@
 """StepModel: what a runner computes with, whichever way a model is bound."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
 from ..messages import StepPlan
+from ..messages.arrays import Floats, Ints
 from .attention import StepAttention, Workspace
 from .inputs import make_inputs
 from .kv import PagedKV
@@ -27,6 +28,17 @@ class StepModel(Protocol):
 
     def close(self) -> None:
         """Give back what the collector would not. Idempotent."""
+        ...
+
+
+@runtime_checkable
+class ChoosesLikeliest(Protocol):
+    """A model that can tell the likeliest tokens without writing all logits down."""
+
+    def likeliest(self, plan: StepPlan, tables: SlotTables) -> tuple[Ints, Floats]:
+        """Compute a plan that the tables have taken over; of each place that it samples the token
+        of the highest logit, the first of equal ones, and that logit: NaN where any is.
+        # both [num_samples]"""
         ...
 
 

@@ -10,17 +10,22 @@ import torch
 from gguf import GGMLQuantizationType as Kind
 from torch import Tensor
 
+from stepahead.gpu.binding import bind
 from stepahead.gpu.cpu import open_cpu_device
+from stepahead.gpu.kv import PagedKV
 from stepahead.gpu.loading.dequantise import dequantise
+from stepahead.gpu.models.opening import open_model
 from stepahead.gpu.native import compiling, library
 from stepahead.gpu.native.compiling import NoCompiler
 from stepahead.gpu.native.decoder import KV_DTYPE
 from stepahead.gpu.native.packing import Blocks, Floats, quantised_4, quantised_8
 from stepahead.gpu.options import DeviceOptions
 from stepahead.gpu.processor import read_processor
+from stepahead.gpu.slots import SlotTables
+from stepahead.gpu.step_model import ChoosesLikeliest
 from stepahead.messages import ConfigError, ModelError
 
-from .device_driver import call_at_once
+from .device_driver import call_at_once, make_plan, make_row
 from .model_runs import LENGTH, MIXED_STEPS, paged_logits, random_sequences
 from .tiny_models import FAMILIES, VOCAB, make_folder, make_model, write_gguf
 
@@ -132,6 +137,33 @@ def test_rows_that_share_a_prefix_attend_to_it_as_if_it_were_their_own(
     each = run([[(s, 0, prefix)] for s in range(count)], shared=0)
 
     assert share_of_scale({at: once[at] for at in once}, {at: each[at] for at in once}) < BFLOAT16
+
+
+@pytest.mark.parametrize("num_rows", [3, 20], ids=["few", "many"])
+def test_the_likeliest_tokens_are_those_of_the_highest_logits(
+    num_rows: int, tmp_path: Path
+) -> None:
+    model = open_model(make_file(tmp_path, Kind.Q4_1), torch.float32)
+    kv = PagedKV(model.layers, num_blocks=num_rows, block_size=BLOCK_SIZE, dtype=KV_DTYPE)
+    for memory in (*kv.keys, *kv.values):
+        memory.fill_(float("nan"))
+    tables = SlotTables(num_rows, BLOCK_SIZE, BLOCK_SIZE)
+    tokens = random_sequences(VOCAB, num_rows, 9)
+    new_rows = [make_row(slot, tokens[slot], [slot]) for slot in range(num_rows)]
+    unwritten = num_rows - 1  # its last token sees positions that nobody has written
+    rows = [(slot, 0, 9, True) for slot in range(unwritten)] + [(unwritten, 8, 1, True)]
+    plan = make_plan(0, rows, new_rows)
+    tables.apply(plan)
+    bound = bind(model, BLOCK_SIZE, kv)
+    assert isinstance(bound, ChoosesLikeliest)
+
+    logits = bound.logits(plan, tables).numpy().copy()
+    token_ids, best = bound.likeliest(plan, tables)
+    bound.close()
+
+    assert token_ids[:unwritten].tolist() == logits[:unwritten].argmax(axis=-1).tolist()
+    assert best[:unwritten].tolist() == logits[:unwritten].max(axis=-1).tolist()
+    assert np.isnan(best[unwritten])
 
 
 def known_features() -> frozenset[str]:

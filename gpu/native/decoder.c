@@ -51,23 +51,43 @@ static void gate_up(Member *own, const Matrix *w, const Activations *x, Activati
 
 #define HEAD_PANELS 8 /* of a piece of the head */
 
-static void write_logits(Member *own, const Matrix *w, const Activations *x, float *logits, int count) {
-    int panels = w->rows / LANES, vocab = own->work.model->vocab;
+/* 16 neighbours of the vocabulary, of which some are there, against the best so far. */
+INLINE void compare(const float *logits, int lanes, int first, Best *best) {
+    if (lanes >= LANES && !is_any_above(load(logits), best->logit)) return;
+    for (int i = 0; i < lanes && i < LANES && best->logit == best->logit; i++)
+        if (!(logits[i] <= best->logit)) *best = (Best){logits[i], first + i};
+}
+
+/* A pair of panels times tokens from `first` on. */
+static void keep_logits(const Member *own, int panel, int first, int size, float (*part)[BATCH][LANES]) {
+    const Step *step = &own->work.step;
+    int vocab = own->work.model->vocab, place = panel * LANES;
+    int lanes = vocab - place < 2 * LANES ? vocab - place : 2 * LANES;
+    for (int t = 0; t < size; t++) {
+        if (!step->logits) {
+            Best *best = step->best + (size_t)own->index * step->num_wanted + first + t;
+            compare(part[0][t], lanes, place, best);
+            compare(part[1][t], lanes - LANES, place + LANES, best);
+            continue;
+        }
+        float *to = step->logits + (size_t)(first + t) * vocab + place;
+        memcpy(to, part[0][t], (size_t)(lanes < LANES ? lanes : LANES) * 4);
+        if (lanes > LANES) memcpy(to + LANES, part[1][t], (size_t)(lanes - LANES) * 4);
+    }
+}
+
+static void make_logits(Member *own, const Matrix *w, const Activations *x, int count) {
+    int panels = w->rows / LANES;
     float part[2][BATCH][LANES] __attribute__((aligned(64)));
     Form form = form_for(w, x, count);
     FOR_PIECES(piece, own, (panels + HEAD_PANELS - 1) / HEAD_PANELS) {
         for (int panel = piece * HEAD_PANELS; panel < panels && panel < (piece + 1) * HEAD_PANELS; panel += 2) {
             int pair = panels - panel < 2 ? 1 : 2;
-            int lanes = vocab - panel * LANES < pair * LANES ? vocab - panel * LANES : pair * LANES;
             const Unpacked *ready = prepare(w, panel, pair, form, own_memory(own));
             for (int first = 0; first < count; first += BATCH) {
                 int size = batch_size(first, count);
                 multiply(w, panel, pair, ready, x, first, size, form, part);
-                for (int t = 0; t < size; t++) {
-                    float *to = logits + (size_t)(first + t) * vocab + panel * LANES;
-                    memcpy(to, part[0][t], (size_t)(lanes < LANES ? lanes : LANES) * 4);
-                    if (lanes > LANES) memcpy(to + LANES, part[1][t], (size_t)(lanes - LANES) * 4);
-                }
+                keep_logits(own, panel, first, size, part);
             }
         }
     }
@@ -112,7 +132,7 @@ static void forward(Member *own) {
         FOR_PIECES(t, own, step->num_wanted)
             normalise(s->hidden + (size_t)step->wanted[t] * m->hidden, m->norm, m->eps, &s->normed, t, form);
         pass(own);
-        write_logits(own, &m->head, &s->normed, step->logits, step->num_wanted);
+        make_logits(own, &m->head, &s->normed, step->num_wanted);
     }
 #ifdef HAS_AMX
     if (s->normed.most_planes >= 0) _tile_release();

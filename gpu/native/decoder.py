@@ -9,10 +9,9 @@ import os
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from ...messages import StepPlan
+from ...messages import Ints, StepPlan
 from ..kv import PagedKV
 from ..loading.weights import WeightSource
 from ..models.config import ModelConfig
@@ -25,6 +24,7 @@ from .packing import LANES, Floats
 KV_DTYPE = torch.float16
 _MOST_QUERIES = 12  # query heads that may share a key head
 _MOST_DIM = 512
+_BEST = np.dtype([("logit", np.float32), ("token", np.int32)])
 _MOST_PLANES = 7  # tokens of a step up to which the exact products are the faster ones
 
 
@@ -60,6 +60,7 @@ class NativeDecoder:
         chunk. Raises ModelError where tensors are missing, misshapen or left over."""
         self._library = load_library()
         self._vocab_size = config.vocab_size
+        self._threads = threads
         self._model, self._kept = bind_model(
             config, weights, kv, max_model_len, bits, 0 if deterministic else _MOST_PLANES
         )
@@ -75,6 +76,28 @@ class NativeDecoder:
 
         They are the caller's, to change as well, until the next plan.
         """
+        wanted = sampled_tokens(plan).astype(np.int32)
+        if len(wanted) > len(self._room):
+            self._room = self._new_room(len(wanted))
+        logits = self._room[: len(wanted)]
+        self._compute(plan, tables, wanted, logits=logits.ctypes.data)
+        return torch.from_numpy(logits)
+
+    def likeliest(self, plan: StepPlan, tables: SlotTables) -> tuple[Ints, Floats]:
+        """Compute a plan's rows; of each place that it samples the token of the highest logit, the
+        first of equal ones, and that logit: NaN where any is.  # both [num_samples]"""
+        wanted = sampled_tokens(plan).astype(np.int32)
+        best = np.zeros((self._threads, len(wanted)), dtype=_BEST)
+        best["logit"] = -np.inf
+        self._compute(plan, tables, wanted, best=best.ctypes.data)
+        logits: Floats = best["logit"].max(axis=0, initial=-np.inf)
+        tokens = np.where(best["logit"] < logits, self._vocab_size, best["token"])
+        return tokens.min(axis=0, initial=self._vocab_size), logits
+
+    def _compute(
+        self, plan: StepPlan, tables: SlotTables, wanted: Ints, *, logits: int = 0, best: int = 0
+    ) -> None:
+        """One of `logits` and `best` is where what is said of the wanted tokens goes."""
         rows, positions = expand_rows(plan.starts, plan.lengths)
         tokens = np.ascontiguousarray(tables.tokens[plan.slots[rows], positions])
         num_blocks = -(-int((plan.starts + plan.lengths).max()) // tables.block_size)
@@ -87,30 +110,29 @@ class NativeDecoder:
             positions=positions.ctypes.data,
             rows=row_of_token.ctypes.data,
             tables=blocks.ctypes.data,
+            logits=logits,
+            best=best,
         )
-        wanted = sampled_tokens(plan).astype(np.int32)
-        if len(wanted) > len(self._room):
-            self._room = self._new_room(len(wanted))
-        return self._run(step, wanted, self._room[: len(wanted)])
+        self._run(step, wanted)
 
     def logits_behind(self, tokens: Tensor) -> Tensor:
         """Logits behind tokens of the plan that was computed last.  # [places, vocab]"""
-        return self._run(Step(), tokens.numpy().astype(np.int32), self._new_room(len(tokens)))
+        logits = self._new_room(len(tokens))
+        self._run(Step(logits=logits.ctypes.data), tokens.numpy().astype(np.int32))
+        return torch.from_numpy(logits)
 
     def _new_room(self, rows: int) -> Floats:
         return np.empty((rows, self._vocab_size), dtype=np.float32)
 
-    def _run(self, step: Step, wanted: NDArray[np.int32], logits: Floats) -> Tensor:
-        """Logits behind the wanted tokens of a step, or, where it has none, of the last one."""
+    def _run(self, step: Step, wanted: Ints) -> None:
+        """A step, or, where it has no tokens, more of what is behind those of the last one."""
         step.num_wanted = len(wanted)
         step.wanted = wanted.ctypes.data
-        step.logits = logits.ctypes.data
         failed = self._library.stepahead_forward(
             self._team, self._scratch, ctypes.byref(self._model), ctypes.byref(step)
         )
         if failed:
             raise MemoryError(f"no memory for a step of {step.num_tokens} tokens")
-        return torch.from_numpy(logits)
 
     def close(self) -> None:
         """Stop the threads and give the memory back. Idempotent."""

@@ -68,6 +68,7 @@ class Step(Structure):
         ("tables", c_void_p),
         ("wanted", c_void_p),
         ("logits", c_void_p),
+        ("best", c_void_p),
     ]
 
 

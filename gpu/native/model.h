@@ -68,8 +68,15 @@ typedef struct {
     const int32_t *rows;               /* [num_tokens] the row of `tables` of each token */
     const int32_t *tables;             /* [rows][table_width] block ids */
     const int32_t *wanted;             /* [num_wanted] tokens whose logits are wanted */
-    float *logits;                     /* [num_wanted][vocab] */
+    float *logits;                     /* [num_wanted][vocab], or null where the likeliest will do: */
+    struct Best *best;                 /* [members][num_wanted], at first -INFINITY */
 } Step;
+
+/* The likeliest of the tokens that a member looked at, the first of equal ones; NaN where any is. */
+typedef struct Best {
+    float logit;
+    int32_t token;
+} Best;
 
 /* In planes: value = scale * (16 or 128 * high + low); `sums` is the sum of a group's values. */
 typedef struct {

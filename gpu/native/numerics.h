@@ -103,6 +103,17 @@ INLINE float largest_of(floats x) {
 #endif
 }
 
+/* NaN is above everything. */
+INLINE int is_any_above(floats x, float limit) {
+#ifdef HAS_VNNI
+    return _mm512_cmp_ps_mask((__m512)x, (__m512)splat(limit), _CMP_NLE_UQ) != 0;
+#else
+    int above = 0;
+    for (int i = 0; i < LANES; i++) above |= !(x[i] <= limit);
+    return above;
+#endif
+}
+
 INLINE float half_to_float(uint16_t half) {
 #ifdef HAS_VNNI
     return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(half)));
