@@ -171,7 +171,7 @@ def _open_device(
         require_gpu()  # before Triton is looked for
         from ..gpu.cuda.opening import open_cuda_device
 
-        return open_cuda_device(options, post)
+        return open_cuda_device(options, post, processors=processors)
     from ..gpu.cpu import open_cpu_device
 
     return open_cpu_device(options, post, processors)

@@ -1,11 +1,39 @@
 """CustomLogits: runs the logits processors of an embedding program, and contains their faults."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..messages import Adjustments, Ints, Longs, RowState
-from .logits_processors import LogitsProcessors, ProcessedRows
+from .logits_processors import LogitsProcessor, LogitsProcessors, ProcessedRows
+from .uploads import for_device, uploaded
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorCall:
+    """One processor and the rows of a step that it is called with."""
+
+    name: str
+    slots: Longs
+    columns: tuple[Tensor, Tensor, Tensor, Tensor]  # on the host: rows, slots, positions, prompts
+    longest: int  # of the positions
+    arguments: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    def alone(self) -> Iterator["ProcessorCall"]:
+        """A call for each of its rows."""
+        for row in range(len(self)):
+            one = slice(row, row + 1)
+            rows, slots, positions, prompts = (column[one] for column in self.columns)
+            columns = rows, slots, positions, prompts
+            yield ProcessorCall(
+                self.name, self.slots[one], columns, self.longest, self.arguments[one]
+            )
 
 
 class CustomLogits:
@@ -30,7 +58,17 @@ class CustomLogits:
         self._calls.pop(slot, None)
 
     def apply(self, logits: Tensor, at: Longs, slots: Longs, positions: Ints) -> None:
+        for call in self.calls(at, slots, positions):
+            processor = self._processors[call.name]
+            for part, is_spoiled in run_call(call, processor, logits, self._tokens, self.faults):
+                for slot in part.slots[is_spoiled.nonzero()[:, 0].tolist()].tolist():
+                    self.faults.setdefault(slot, spoiled_by(call.name))
+
+    def calls(self, at: Longs, slots: Longs, positions: Ints) -> Iterator[ProcessorCall]:
+        """The calls for rows `at` of a step, in their order, that sample positions of slots which
+        name some."""
         calls = [self._calls[slot] for slot in slots.tolist()]
+        device = self._tokens.device
         for place in range(max(map(len, calls))):
             by_name: dict[str, list[int]] = {}
             for row, own in enumerate(calls):
@@ -38,46 +76,53 @@ class CustomLogits:
                     by_name.setdefault(own[place][0], []).append(row)
             for name, rows in by_name.items():
                 arguments = tuple(calls[row][place][1] for row in rows)
-                self._run(name, logits, at[rows], slots[rows], positions[rows], arguments)
+                own_slots, ends = slots[rows], positions[rows]
+                columns = (
+                    for_device(at[rows], device),
+                    for_device(own_slots, device),
+                    for_device(ends, device),
+                    for_device(self._prompts[own_slots], device),
+                )
+                yield ProcessorCall(name, own_slots, columns, int(ends.max()), arguments)
 
-    def _run(
-        self,
-        name: str,
-        logits: Tensor,
-        at: Longs,
-        slots: Longs,
-        positions: Ints,
-        arguments: tuple[str, ...],
-    ) -> None:
-        rows = torch.from_numpy(at).to(logits.device)
-        part = logits[rows]
-        was_number = _are_numbers(part)
-        try:
-            self._processors[name](part, self._about(slots, positions, arguments))
-        except Exception as error:  # whatever it raises is the fault of a request, not of the step
-            if len(at) > 1:  # one of them alone may be at fault
-                for row in range(len(at)):
-                    one = slice(row, row + 1)
-                    self._run(name, logits, at[one], slots[one], positions[one], arguments[one])
-                return
-            part.fill_(torch.nan)
-            self.faults[int(slots[0])] = (
-                f"the logits processor {name!r} raised {type(error).__name__}: {error}"
-            )
-        spoiled = (was_number & ~_are_numbers(part)).nonzero()[:, 0].tolist()
-        for slot in slots[spoiled].tolist():
-            made = f"the logits processor {name!r} made logits that are not numbers"
-            self.faults.setdefault(slot, made)
-        logits[rows] = part
 
-    def _about(self, slots: Longs, positions: Ints, arguments: tuple[str, ...]) -> ProcessedRows:
-        device = self._tokens.device
-        of_slots = torch.from_numpy(slots).to(device)
-        ends = torch.from_numpy(positions).to(device)
-        tokens = self._tokens[of_slots, : int(positions.max())]
-        behind = torch.arange(tokens.shape[1], device=device) >= ends.unsqueeze(1)
-        prompts = torch.from_numpy(self._prompts[slots]).to(device)
-        return ProcessedRows(tokens.masked_fill(behind, -1), ends, prompts, arguments)
+def run_call(
+    call: ProcessorCall,
+    processor: LogitsProcessor,
+    logits: Tensor,
+    tokens: Tensor,
+    faults: dict[int, str],
+) -> Iterator[tuple[ProcessorCall, Tensor]]:
+    """Change rows of float32 logits [rows, vocab], by tokens of slots; gives the calls that were
+    made and which of their rows they spoiled.  # bool, on the device
+
+    A call that raises is made for each row alone. A row whose call raises is spoiled, and `faults`
+    say why, by slot.
+    """
+    device = logits.device
+    at, slots, ends, prompts = (uploaded(column, device) for column in call.columns)
+    said = tokens[slots, : call.longest]
+    behind = torch.arange(call.longest, device=device) >= ends.unsqueeze(1)
+    rows = ProcessedRows(said.masked_fill(behind, -1), ends, prompts, call.arguments)
+    part = logits[at]
+    was_number = _are_numbers(part)
+    try:
+        processor(part, rows)
+    except Exception as error:  # whatever it raises is the fault of a request, not of the step
+        if len(call) > 1:  # one of them alone may be at fault
+            for one in call.alone():
+                yield from run_call(one, processor, logits, tokens, faults)
+            return
+        part.fill_(torch.nan)
+        raised = f"raised {type(error).__name__}: {error}"
+        faults[int(call.slots[0])] = f"the logits processor {call.name!r} {raised}"
+    logits[at] = part
+    yield call, was_number & ~_are_numbers(part)
+
+
+def spoiled_by(name: str) -> str:
+    """What is said of a row whose logits a processor spoiled without raising anything."""
+    return f"the logits processor {name!r} made logits that are not numbers"
 
 
 def _are_numbers(logits: Tensor) -> Tensor:

@@ -26,6 +26,7 @@ from stepahead.gpu.cuda.staging import Staging
 from stepahead.gpu.cuda.streams import Mark, Streams, ThreadStreams
 from stepahead.gpu.cuda.weights import load_decoder_weights
 from stepahead.gpu.loading.weights import Weights
+from stepahead.gpu.logits_processors import LogitsProcessors
 from stepahead.gpu.options import DeviceOptions
 
 from .device_driver import call_at_once
@@ -116,6 +117,7 @@ def open_paged(
     ops: Any = None,
     streams: Streams | None = None,
     capture: Callable[[], Capture] | None = None,
+    processors: LogitsProcessors | None = None,
     **options: object,
 ) -> CudaDevice:
     """A device in float32 over a tiny model; no step of it may wait, unless `streams` allow it."""
@@ -127,7 +129,7 @@ def open_paged(
         capture,
     )
     made = DeviceOptions(model=str(folder), **(fields | options))  # type: ignore[arg-type]
-    return open_paged_device(made, post, place)
+    return open_paged_device(made, post, place, processors=processors)
 
 
 @pytest.fixture(scope="module", autouse=True)

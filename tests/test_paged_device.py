@@ -382,7 +382,7 @@ def test_what_cannot_be_had_yet_fails_its_own_row_and_says_so(device: CudaDevice
     last = driver.run([(0, 0, 1, True)], [make_row(0, [5], [0])])
 
     assert [failed.row for failed in (*done.failed, *then.failed)] == [0, 0]
-    assert "logits_processors" in done.failed[0].error
+    assert "not given the logits processor 'shout'" in done.failed[0].error
     assert done.failed[0].error == then.failed[0].error
     assert then.token_ids[0] == -1
     assert then.token_ids[1] >= 0

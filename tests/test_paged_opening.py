@@ -12,7 +12,7 @@ from stepahead import Engine, EngineConfig
 from stepahead.actors.text.toy import ToyTokenizer
 from stepahead.gpu.cuda import finding
 from stepahead.gpu.cuda.finding import GpuFacts
-from stepahead.gpu.logits_processors import LogitsProcessor
+from stepahead.gpu.logits_processors import LogitsProcessor, LogitsProcessors
 from stepahead.gpu.options import DeviceOptions
 from stepahead.messages import ConfigError, ModelError, WeightsLoaded
 
@@ -44,9 +44,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def machine(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """A machine with an H200, but for the H200."""
 
-    def open_device(options: DeviceOptions, post: Post) -> CudaDevice:
+    def open_device(
+        options: DeviceOptions, post: Post, *, processors: LogitsProcessors | None
+    ) -> CudaDevice:
         finding.require_gpu()
-        return open_paged(Path(options.model), post=post, num_slots=options.num_slots)
+        slots = options.num_slots
+        return open_paged(Path(options.model), post=post, processors=processors, num_slots=slots)
 
     monkeypatch.setattr(finding, "find_gpu", lambda: H200)
     monkeypatch.setattr("stepahead.gpu.cuda.opening.open_cuda_device", open_device)

@@ -15,6 +15,7 @@ from ..host import HostMemory
 from ..kv import bytes_per_position
 from ..loading.resolve import resolve_model
 from ..loading.weights import Weights, WeightSource
+from ..logits_processors import LogitsProcessors
 from ..memory import PoolSize, size_host, size_pool
 from ..models.config import ModelConfig
 from ..models.opening import OpenModel, has_fast_decoder, open_model
@@ -54,6 +55,7 @@ def open_cuda_device(
     post: Post,
     *,
     source: Source | None = None,
+    processors: LogitsProcessors | None = None,
     forbid_waits: bool = False,
 ) -> CudaDevice:
     """Load a model onto the first GPU: that of `source`, or of the options. Raises ConfigError,
@@ -62,7 +64,7 @@ def open_cuda_device(
     With `forbid_waits` whatever makes a step wait for the GPU is an error of that step.
     """
     place = gpu_place(no_waits if forbid_waits else nullcontext)
-    return open_paged_device(options, post, place, source)
+    return open_paged_device(options, post, place, source, processors)
 
 
 def gpu_place(around: Around = nullcontext) -> Place:
@@ -75,7 +77,11 @@ def gpu_place(around: Around = nullcontext) -> Place:
 
 
 def open_paged_device(
-    options: DeviceOptions, post: Post, place: Place, source: Source | None = None
+    options: DeviceOptions,
+    post: Post,
+    place: Place,
+    source: Source | None = None,
+    processors: LogitsProcessors | None = None,
 ) -> CudaDevice:
     """The same device anywhere: on the CPU its operations are references, its streams threads."""
     _require_possible(options)
@@ -85,7 +91,7 @@ def open_paged_device(
         if place.device.type == "cuda":
             torch.cuda.set_device(place.device)  # each thread has its own
         model = (source or _source_of(options.model))(dtype)
-        return _Opening(options, place, dtype, model).make()
+        return _Opening(options, place, dtype, model, processors or {}).make()
 
     def reload(runner: StepRunner, facts: DeviceFacts, name: str) -> DeviceFacts:
         model = _source_of(name)(dtype)
@@ -129,12 +135,18 @@ class _Opening:
     """What is found out and made, one after the other."""
 
     def __init__(
-        self, options: DeviceOptions, place: Place, dtype: torch.dtype, model: OpenModel
+        self,
+        options: DeviceOptions,
+        place: Place,
+        dtype: torch.dtype,
+        model: OpenModel,
+        processors: LogitsProcessors,
     ) -> None:
         self._options = options
         self._place = place
         self._dtype = dtype
         self._model = model
+        self._processors = processors
         self._config, self._source = _fast(model)
         self._kv_dtype = kv_dtype_of(options, dtype, place.device)
         self._position_bytes = bytes_per_position(model.layers, self._kv_dtype)
@@ -197,6 +209,7 @@ class _Opening:
             block_size=options.block_size,
             num_blocks=pool.num_blocks,
             vocab_size=config.vocab_size,
+            processors=self._processors,
         )
         return StepRunner(
             PagedDecoder(config, weights, kv, place.ops, pool.max_model_len),
@@ -219,6 +232,7 @@ class _Opening:
             num_blocks=pool.num_blocks,
             eos_token_ids=self._config.eos_token_ids,
             host=host,
+            logits_processors=frozenset(self._processors),
             num_graphs=len(graphs.sizes),
             capture_s=graphs.seconds,
         )

@@ -24,7 +24,7 @@ from .ops import CopyBlocks, Ops
 from .running_step import RunningStep
 from .sampler import sample_rows
 from .samples import Samples
-from .sampling_tables import Fill, Needs, unsupported
+from .sampling_tables import Fill, Needs
 from .sharing import Route, Sharing
 from .staging import Staging
 from .streams import Streams
@@ -142,6 +142,7 @@ class StepRunner:
             step.ends_with(self.streams.mark())
             return step
         needs = self._tables.sampling.needs(samples.slots, samples.positions)
+        step.processors = needs.processors
         masks = None if plan.masks is None else self._send_masks(samples, masks_of(plan))
         self.streams.run(step.caught(partial(self._finish, step, sent, needs, masks)))
         fetched = self.streams.host_words(step.num_words)
@@ -167,7 +168,7 @@ class StepRunner:
         self._sharing.apply(plan)
         for row in plan.new_rows:
             self._refused.pop(row.slot, None)
-            why = unsupported(row)
+            why = self._tables.sampling.unsupported(row)
             if why is not None:
                 self._refused[row.slot] = why
         return changes

@@ -10,6 +10,7 @@ from ...messages.arrays import NO_INTS
 from ..row_failures import NOT_NUMBERS, row_failures
 from ..verify import accept
 from .logprobs import StepTelling
+from .processors import ProcessorCalls
 from .samples import Samples
 from .streams import Mark, Work
 
@@ -28,6 +29,7 @@ class RunningStep:
         `telling` what the others asked to be told."""
         self.plan = plan
         self.telling = telling
+        self.processors: ProcessorCalls | None = None  # that run before it samples
         self.logits: Tensor | None = None  # [samples, vocab], between computing and sampling
         self.told: list[Tensor] = []  # words of what is told, on the device
         self.words: Tensor | None = None  # [samples and what is told] of int32, on the device
@@ -84,6 +86,8 @@ class RunningStep:
             sampled[np.isin(self._samples.rows, list(self._refused))] = NOT_NUMBERS
         token_ids, counts = accept(plan, sampled)
         faults = {int(plan.slots[row]): error for row, error in self._refused.items()}
+        if self.processors is not None:
+            faults |= self.processors.faults(sampled, self._samples.slots)
         failed = row_failures(plan, token_ids, counts, faults)
         told = None
         if self.telling is not None:

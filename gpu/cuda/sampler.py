@@ -3,13 +3,15 @@
 Nothing here asks the device for a number: what a step uses is known to the host (`Needs`).
 """
 
+from dataclasses import replace
+
 from torch import Tensor
 
 from ..kernels import sampling_line as line
 from ..kernels.adjust import RowMasks
 from ..uploads import uploaded
 from .ops import Ops
-from .sampling_tables import Needs, SamplingTables
+from .sampling_tables import NO_NEEDS, Needs, SamplingTables
 from .typical import keep_typical
 
 
@@ -30,15 +32,7 @@ def sample_rows(
     Slots and the positions that the samples take are [rows] of int32 on the device; `needs` is what
     the tables say of the same rows, whose padding stands last.
     """
-    wishes = tables.wishes(needs, masks)
-    if wishes.counts is not None:
-        ops.count_tokens(slots, positions, wishes)
-    if not wishes.are_none:
-        logits = ops.adjust(logits, slots, positions, wishes)
-    if needs.bans:
-        logits = logits.float()
-        for ban in needs.bans:
-            ban.apply(logits, tables.tokens)
+    logits = _adjusted(logits, slots, positions, tables, needs, masks, ops)
     cuts = None
     if needs.has_top or needs.has_min_p or needs.typical is not None:
         top = {"has_top": needs.has_top, "has_top_p": needs.has_top_p}
@@ -48,7 +42,7 @@ def sample_rows(
         at, mass = (uploaded(column, logits.device) for column in needs.typical)
         temperature = line.floats(tables.lines, line.TEMPERATURE)[slots[at].long()]
         logits[at] = keep_typical(logits[at], temperature, cuts[at], mass)
-    return ops.draw(
+    sampled = ops.draw(
         logits,
         slots=slots,
         positions=positions,
@@ -57,3 +51,34 @@ def sample_rows(
         index=line.ints(tables.lines, line.INDEX),
         cuts=cuts,
     )
+    return sampled if needs.processors is None else needs.processors.marked(sampled)
+
+
+def _adjusted(
+    logits: Tensor,
+    slots: Tensor,
+    positions: Tensor,
+    tables: SamplingTables,
+    needs: Needs,
+    masks: RowMasks | None,
+    ops: Ops,
+) -> Tensor:
+    """Logits as requests and grammars want them; as they are where nobody wants anything."""
+    wishes, bans = tables.wishes(needs), tables.bans(needs, masks)
+    if needs.processors is None:  # nothing comes between: one pass does it all
+        wishes = replace(wishes, bans=bans.bans, masks=bans.masks)
+        bans = tables.bans(NO_NEEDS, None)
+    if wishes.counts is not None:
+        ops.count_tokens(slots, positions, wishes)
+    if not wishes.are_none:
+        logits = ops.adjust(logits, slots, positions, wishes)
+    if needs.processors is not None:
+        logits = logits.float()
+        needs.processors.apply(logits, tables.tokens)
+    if needs.forbids is not None:
+        tables.forbid(logits, needs.forbids)
+    if needs.bans:
+        logits = logits.float()
+        for ban in needs.bans:
+            ban.apply(logits, tables.tokens)
+    return logits if bans.are_none else ops.adjust(logits, slots, positions, bans)

@@ -15,13 +15,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...messages import Adjustments, Ints, LogprobsWanted, Longs, RowState
+from ..custom_logits import CustomLogits
 from ..kernels import sampling_line as line
 from ..kernels.adjust import RowMasks, Wishes
 from ..kernels.gumbel import LEAST_TEMPERATURE
+from ..logits_processors import LogitsProcessors
 from ..row_pool import RowPlaces, RowTable
 from ..slots import FLOAT32_MAX, INT32_MAX
 from ..token_bans import BadWords, Ban, NoRepeatedNgrams
 from ..uploads import for_device, uploaded
+from .processors import ProcessorCalls
 
 Fill = Callable[[], None]
 """Work for the device's queue that gives a slot its rows."""
@@ -40,19 +43,24 @@ class Needs:
     has_bans: bool = False
     has_drafts: bool = False
     bans: tuple[Ban, ...] = ()  # by words and n-grams
+    processors: ProcessorCalls | None = None
+    forbids: tuple[Tensor, Tensor] | None = None  # rows of `processors` that allow only some ids,
+    # and their rows of biases; on the host
 
 
 NO_NEEDS = Needs()
 
-_TOP_K, _TOP_P, _MIN_P, _TYPICAL, _COUNTS, _BIASES, _BANS, _WORDS, _NGRAMS = (
-    1 << bit for bit in range(9)
+_TOP_K, _TOP_P, _MIN_P, _TYPICAL, _COUNTS, _BIASES, _BANS, _WORDS, _NGRAMS, _CUSTOM = (
+    1 << bit for bit in range(10)
 )
 
 
 class SamplingTables:
     """Lines and rows of the vocabulary for the slots that want some, and their host's half."""
 
-    def __init__(self, tokens: Tensor, vocab_size: int) -> None:
+    def __init__(
+        self, tokens: Tensor, vocab_size: int, processors: LogitsProcessors | None = None
+    ) -> None:
         """`tokens` are the tokens by slot, on the device, kept up to date by their owner.
         # [num_slots, positions] of int32"""
         num_slots = len(tokens)
@@ -72,6 +80,8 @@ class SamplingTables:
         )
         self._words = BadWords(tokens)
         self._ngrams = NoRepeatedNgrams(tokens)
+        self._processors = processors or {}
+        self._custom = CustomLogits(tokens, self._processors)
         self._fills: list[Fill] = []
         self.logprobs: dict[int, LogprobsWanted] = {}
         """Of the slots that asked for any; of the host."""
@@ -96,7 +106,8 @@ class SamplingTables:
             words = for_device(_bits_of(row.banned_ids, bans.width), self.tokens.device)
             copy = partial(Tensor.copy_, other=words, non_blocking=True)
             found[line.BANS_ROW.value] = self._fill(bans, slot, copy)
-        kinds: tuple[BadWords | NoRepeatedNgrams, ...] = (self._words, self._ngrams)
+        kinds: tuple[CustomLogits | BadWords | NoRepeatedNgrams, ...]
+        kinds = (self._custom, self._words, self._ngrams)
         for kind in kinds:
             kind.forget(slot)
             if kind.uses(wishes):
@@ -121,6 +132,7 @@ class SamplingTables:
             _BANS: found[line.BANS_ROW.value] >= 0,
             _WORDS: self._words.uses(wishes),
             _NGRAMS: self._ngrams.uses(wishes),
+            _CUSTOM: self._custom.uses(wishes) and self.unsupported(row) is None,
         }
         return sum(bit for bit, is_used in uses.items() if is_used)
 
@@ -142,7 +154,17 @@ class SamplingTables:
             has_bans=bool(is_early.any()),
             has_drafts=bool((slots[1:] == slots[:-1]).any()),
             bans=self._bans(slots, positions, uses) if used & (_WORDS | _NGRAMS) else (),
+            processors=self._calls(slots, positions, uses) if used & _CUSTOM else None,
+            forbids=self._forbids(slots, uses) if used & _CUSTOM and used & _BIASES else None,
         )
+
+    def unsupported(self, row: RowState) -> str | None:
+        """Why a row cannot be sampled here; None if it can."""
+        for text in () if row.adjustments is None else row.adjustments.logits_processors:
+            name, _, _ = text.partition("=")
+            if name not in self._processors:
+                return f"the device was not given the logits processor {name!r}"
+        return None
 
     def take_fills(self) -> tuple[Fill, ...]:
         """Work for the device's queue, before the step of whoever began since the last call."""
@@ -165,6 +187,16 @@ class SamplingTables:
         device = self.tokens.device
         return for_device(rows, device), for_device(self._typical_p[slots[rows]], device)
 
+    def _calls(self, slots: Longs, positions: Ints, uses: Ints) -> ProcessorCalls:
+        rows = np.flatnonzero(uses & _CUSTOM)
+        calls = self._custom.calls(rows, slots[rows], positions[rows])
+        return ProcessorCalls(tuple(calls), self._processors)
+
+    def _forbids(self, slots: Longs, uses: Ints) -> tuple[Tensor, Tensor] | None:
+        rows = np.flatnonzero((uses & _CUSTOM != 0) & (uses & _BIASES != 0))
+        device, (_, biases, _) = self.tokens.device, self._pools
+        return for_device(rows, device), for_device(biases.places.of(slots[rows]), device)
+
     def _bans(self, slots: Longs, positions: Ints, uses: Ints) -> tuple[Ban, ...]:
         has_words, has_ngrams = np.flatnonzero(uses & _WORDS), np.flatnonzero(uses & _NGRAMS)
         bans: list[Ban] = []
@@ -176,18 +208,29 @@ class SamplingTables:
 
     # The device's half: for queued work
 
-    def wishes(self, needs: Needs, masks: RowMasks | None = None) -> Wishes:
-        """What is done to the logits of a step."""
-        counts, biases, bans = self._pools
+    def wishes(self, needs: Needs) -> Wishes:
+        """What is done to the logits of a step before processors see them."""
+        counts, biases, _ = self._pools
         return Wishes(
             self.lines,
             self.tokens,
-            counts.rows.whole if needs.has_counts else None,
-            biases.rows.whole if needs.has_biases else None,
-            bans.rows.whole if needs.has_bans else None,
-            masks,
-            needs.has_drafts,
+            counts=counts.rows.whole if needs.has_counts else None,
+            biases=biases.rows.whole if needs.has_biases else None,
+            has_drafts=needs.has_drafts,
         )
+
+    def bans(self, needs: Needs, masks: RowMasks | None) -> Wishes:
+        """What is done to them at last."""
+        _, _, bans = self._pools
+        whole = bans.rows.whole if needs.has_bans else None
+        return Wishes(self.lines, self.tokens, bans=whole, masks=masks)
+
+    def forbid(self, logits: Tensor, forbids: tuple[Tensor, Tensor]) -> None:
+        """Make what is not allowed impossible again, in float32 logits [rows, vocab]."""
+        at, places = (uploaded(column, logits.device) for column in forbids)
+        _, biases, _ = self._pools
+        is_forbidden = biases.rows.whole[places].isnan()
+        logits[at] = logits[at].masked_fill(is_forbidden, -torch.inf)
 
 
 class _Pool:
@@ -200,13 +243,6 @@ class _Pool:
 
 
 _NO_WISHES = Adjustments()
-
-
-def unsupported(row: RowState) -> str | None:
-    """Why a row cannot be sampled on this device; None if it can."""
-    if row.adjustments is not None and row.adjustments.logits_processors:
-        return "logits_processors run on device='cpu' only: on a GPU they would make it wait"
-    return None
 
 
 def _require_ids(row: RowState, wishes: Adjustments, vocab_size: int) -> None:
