@@ -8,6 +8,7 @@ rounded with no regard to ties and carries, and wraps where it is too large.
 import os
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -151,4 +152,18 @@ def _narrowed(values: Any) -> Any:
     return np.where(np.isnan(values), np.uint16(0x7FC0), rounded.astype(np.uint16))
 
 
+def _install_indices() -> None:
+    """Triton 3.6 makes bounds of loops of arrays that hold one number, which numpy refuses since
+    2.4; later versions take the number out."""
+    patch_tensor: Callable[..., Any] = interpreter._patch_lang_tensor
+
+    def patch(tensor: Any, scope: Any) -> None:
+        patch_tensor(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.squeeze()))
+
+    interpreter._patch_lang_tensor = patch
+
+
 _install_casts()
+if version("triton").startswith("3.6"):
+    _install_indices()
