@@ -154,6 +154,7 @@ def _open_device(
         num_blocks=config.num_blocks,
         kv_memory=config.kv_memory,
         gpu_memory_fraction=config.gpu_memory_fraction,
+        graph_capture_s=config.graph_capture_s,
         num_host_blocks=config.num_host_blocks,
         swap_memory=config.swap_memory,
         max_model_len=config.max_model_len,

@@ -31,9 +31,8 @@ class EngineConfig:
     block_size: int = 16  # positions per KV block
     num_blocks: int | None = None
     kv_memory: int | None = None  # bytes of KV; used when num_blocks is None
-    gpu_memory_fraction: float = (
-        0.9  # of a GPU's memory that weights, steps, graphs and KV may take
-    )
+    gpu_memory_fraction: float = 0.9  # of a GPU's memory, for weights, steps, graphs and KV
+    graph_capture_s: float = 30.0  # seconds a GPU may take to capture its decode graphs; 0: none
     num_host_blocks: int | None = None  # blocks in host memory that preempted sequences move to
     swap_memory: int | None = None  # bytes for them, instead of their number; None: none
     max_model_len: int | None = None  # None: the model's context
@@ -97,5 +96,8 @@ class EngineConfig:
             raise ConfigError(
                 f"gpu_memory_fraction is {fraction!r}; it must be above 0 and at most 1"
             )
+        capture = self.graph_capture_s
+        if not is_number(capture) or not 0 <= capture < float("inf"):
+            raise ConfigError(f"graph_capture_s is {capture!r}; it must be seconds, or 0 for none")
         if not is_number(self.watermark) or not 0 <= self.watermark < 1:
             raise ConfigError(f"watermark is {self.watermark!r}; it must be from 0 to below 1")

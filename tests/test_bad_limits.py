@@ -45,6 +45,8 @@ from .mistakes import the_mistake
         ("gpu_memory_fraction", 1.01),
         ("gpu_memory_fraction", True),
         ("gpu_memory_fraction", float("nan")),
+        ("graph_capture_s", -1),
+        ("graph_capture_s", float("inf")),
         ("watermark", 1.5),
         ("watermark", "a lot"),
         ("watermark", float("nan")),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from .device_driver import Driver, generate, make_row
-from .paged_devices import open_paged
+from .paged_devices import TritonOps, open_paged
 from .tiny_models import make_folder
 
 PROMPTS = [[5, 6, 7], [9, 8, 7, 6, 5], [11], [3, 1, 4, 1, 5, 9], [2, 7]]
@@ -59,6 +59,17 @@ def test_graphed_steps_say_what_others_say_whatever_is_padding(
     assert capture.captured == capture.warmed == 7
     of_one = sum(len(prompt) == 1 for prompt in prompts)
     assert capture.replayed == 7 + of_one  # what comes with a prompt of several tokens is eager
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numbers overflow as on a GPU
+def test_kernels_leave_padding_alone(folder: Path) -> None:
+    said = []
+    for ops in (None, TritonOps()):
+        device = open_paged(folder, ops=ops, capture=RunAgain, num_slots=16)
+        said.append(generate(device, LONGER, 3))  # three rows, in a graph of four
+        device.close()
+
+    assert said[0] == said[1]
 
 
 def test_steps_with_prompts_or_too_many_rows_run_eagerly(folder: Path) -> None:
