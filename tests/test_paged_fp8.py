@@ -9,7 +9,8 @@ from stepahead import EngineConfig
 from stepahead.messages import ConfigError
 
 from .device_driver import generate
-from .paged_devices import OpaqueOps, TritonOps, open_paged
+from .paged_devices import OpaqueOps, TritonOps, one_thread, open_paged  # noqa: F401
+from .paged_engines import ids_of, make_engine_folder, prompts, running, say, ways
 from .test_cpu_device import PROMPTS, open_device
 from .tiny_models import make_folder
 
@@ -57,6 +58,25 @@ def test_a_batch_says_what_each_of_its_rows_says_alone(folder: Path) -> None:
 
     assert [generate(device, [prompt], 8)[0] for prompt in PROMPTS] == together
     device.close()
+
+
+async def test_blocks_move_to_host_memory_and_back_as_they_are(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = make_engine_folder(tmp_path_factory.mktemp("engine"))
+    said, swaps = [], []
+    for num_blocks, num_host_blocks in ((128, None), (26, 64)):
+        async with running(
+            folder,
+            parts={"kv_dtype": "fp8"},
+            num_blocks=num_blocks,
+            num_host_blocks=num_host_blocks,
+        ) as engine:
+            said.append(ids_of(await say(engine, prompts(), ways())))
+            swaps.append(engine.stats().swaps)
+
+    assert said[0] == said[1]
+    assert swaps[0] == 0 < swaps[1]
 
 
 def test_a_gpu_that_cannot_convert_them_is_refused(

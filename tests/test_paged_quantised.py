@@ -12,7 +12,7 @@ from stepahead.gpu.models.opening import open_model
 from stepahead.messages import ConfigError, ModelError
 
 from .device_driver import generate
-from .paged_devices import OpaqueOps, TritonOps, open_paged
+from .paged_devices import OpaqueOps, TritonOps, one_thread, open_paged  # noqa: F401
 from .test_cpu_device import PROMPTS
 from .tiny_models import make_folder, make_model, write_gguf
 
