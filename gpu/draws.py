@@ -6,15 +6,18 @@ from ..messages import Bools, Floats, Longs
 from .noise import Words, gumbel, noise_bits
 
 BLOCK = 2**17  # logits that are looked at together: they stay in a processor's cache
+WIDE = 4_096  # logits of a row from which on its kept ones are looked for in it alone
 
 
 def draw(logits: Floats, kept: Bools | None, key0: Words, key1: Words) -> Longs:
     """A token id for every row of logits [rows, vocab], of whose tokens each keeps at least one;
     None: all of them. What is drawn does not depend on what else is drawn."""
     drawn = np.empty(len(logits), dtype=np.int64)
-    if kept is None and logits.shape[1] * 2 > BLOCK:
+    if logits.shape[1] > (BLOCK // 2 if kept is None else WIDE):
         for row, values in enumerate(logits):
-            drawn[row] = _noisy(values, key0[row], key1[row], _every_id(logits)).argmax()
+            drawn[row] = _draw_row(
+                values, None if kept is None else kept[row], key0[row], key1[row]
+            )
         return drawn
     size = max(BLOCK // logits.shape[1], 1)
     for start in range(0, len(logits), size):
@@ -22,6 +25,19 @@ def draw(logits: Floats, kept: Bools | None, key0: Words, key1: Words) -> Longs:
         part = None if kept is None else kept[block]
         drawn[block] = _draw_block(logits[block], part, key0[block], key1[block])
     return drawn
+
+
+def _draw_row(logits: Floats, kept: Bools | None, key0: np.uint32, key1: np.uint32) -> int:
+    if kept is None:
+        return int(_noisy(logits, key0, key1, _every_id(logits)).argmax())
+    ids = kept.nonzero()[0]
+    return draw_among(logits[ids], ids, key0, key1)
+
+
+def draw_among(logits: Floats, ids: Longs, key0: np.uint32, key1: np.uint32) -> int:
+    """One of these ids of one row, whose logits are given; what a draw from all of the row gives
+    that keeps no other."""
+    return int(ids[_noisy(logits, key0, key1, ids.astype(np.uint32)).argmax()])
 
 
 def _draw_block(logits: Floats, kept: Bools | None, key0: Words, key1: Words) -> Longs:
@@ -48,4 +64,4 @@ def _noisy(logits: Floats, key0: Words | np.uint32, key1: Words | np.uint32, ids
 
 
 def _every_id(logits: Floats) -> Words:
-    return np.arange(logits.shape[1], dtype=np.uint32)
+    return np.arange(logits.shape[-1], dtype=np.uint32)

@@ -1,12 +1,20 @@
 """Masks of structured rows on a device: those of a plan, and those that held rows wait for."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..messages import Bools, Ints, Longs, SampleRows, StepPlan
+from ..messages.arrays import Floats
+
+# By eight bits of a mask, the most that their logits may be: looking all of them up at once takes a
+# third of the time of writing to those that are forbidden.
+_LIMITS: Floats = np.where(
+    np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little"),
+    np.float32(np.inf),
+    np.float32(-np.inf),
+)
 
 
 class HeldMasks:
@@ -83,21 +91,29 @@ class AwaitedMasks:
             self._changed.notify()
 
 
-def allowed_rows(masks: list[Ints], vocab_size: int) -> NDArray[np.bool_]:
-    """Which token ids each mask allows; none beyond its last word.  # [masks, vocab_size]"""
-    words = np.stack(masks).astype("<i4", copy=False)
-    bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")
-    missing = vocab_size - bits.shape[1]
-    if missing > 0:
-        bits = np.pad(bits, ((0, 0), (0, missing)))
-    return bits[:, :vocab_size].view(np.bool_)
+def apply_masks(logits: Floats, rows: Longs, masks: Mapping[int, Ints]) -> Bools:
+    """What a row's mask does not allow becomes impossible; returns the lines of which at most half
+    is left.  # float32 [num_samples, vocab], of these rows; bool [num_samples]"""
+    is_narrow = np.zeros(len(logits), dtype=np.bool_)
+    places = np.searchsorted(rows, np.array(list(masks), dtype=np.int64)).tolist()
+    for place, mask in zip(places, masks.values(), strict=True):
+        line = logits[place]
+        limits = _LIMITS.take(mask.astype("<i4", copy=False).view(np.uint8), axis=0).reshape(-1)
+        limits = limits[: len(line)]
+        reached = line[: len(limits)]
+        np.fmin(reached, limits, out=reached)
+        line[len(limits) :] = -np.inf
+        num_allowed = int(np.bitwise_count(mask.view(np.uint32)).sum(dtype=np.int64))
+        is_narrow[place] = 2 * num_allowed <= len(line)
+    return is_narrow
 
 
 def allowed_tokens(mask: Ints, vocab_size: int) -> Bools:
     """Which token ids a mask allows; none beyond its last word.  # [vocab_size]"""
-    bits = np.unpackbits(mask.astype("<i4").view(np.uint8), bitorder="little")[:vocab_size]
-    allowed = np.zeros(vocab_size, dtype=np.bool_)
-    allowed[: len(bits)] = bits
+    bits = np.unpackbits(
+        mask.astype("<i4", copy=False).view(np.uint8), count=vocab_size, bitorder="little"
+    )
+    allowed: Bools = bits.view(np.bool_)
     return allowed
 
 

@@ -13,7 +13,7 @@ from .adjuster import Adjuster
 from .kv import PagedKV
 from .logits_processors import LogitsProcessors
 from .logprobs import StepLogprobs
-from .masks import allowed_rows
+from .masks import apply_masks
 from .row_failures import row_failures
 from .sampling import SamplingRows, sample, usable
 from .slots import SlotTables
@@ -103,10 +103,11 @@ class StepRunner:
     ) -> Ints:
         """One token of each row of float32 logits, which change."""
         self._adjuster.adjust(logits, plan.slots[rows], how.positions)
+        is_narrow = None
         if plan.masks is not None:
             assert masks_of is not None, "a plan has masks, and nobody brings them"
-            _apply_masks(logits, rows, masks_of(plan))
-        return sample(logits, how)
+            is_narrow = apply_masks(logits.numpy(), rows, masks_of(plan))
+        return sample(logits, how, is_narrow)
 
     def _logits_behind(self, tokens: Longs) -> Floats:
         logits: Floats = self._model.logits_behind(torch.from_numpy(tokens)).float().numpy()
@@ -118,21 +119,3 @@ class StepRunner:
             self._host.copy_blocks(copies.out_hosts, self.kv, copies.out_blocks)
         if len(copies.in_blocks):
             self.kv.copy_blocks(copies.in_blocks, self._host, copies.in_hosts)
-
-
-def _apply_masks(logits: Tensor, rows: Longs, masks: Mapping[int, Ints]) -> None:
-    """What a row's mask does not allow becomes impossible.  # float32 [num_samples, vocab]"""
-    if not masks:
-        return
-    values = logits.numpy()
-    places = np.searchsorted(rows, np.array(list(masks), dtype=np.int64))
-    is_allowed = allowed_rows(list(masks.values()), logits.shape[1])
-    for place, allowed in zip(places.tolist(), is_allowed, strict=True):
-        row = values[place]
-        if 2 * np.count_nonzero(allowed) > len(allowed):
-            row[(~allowed).nonzero()[0]] = -np.inf
-        else:  # writing few values back takes less time than finding the many others
-            ids = allowed.nonzero()[0]
-            kept = row[ids]
-            row.fill(-np.inf)
-            row[ids] = kept

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..messages.arrays import Bools, Floats, Ints, Longs
 from .cuts import cuts_of
-from .draws import draw
+from .draws import draw, draw_among
 from .noise import row_keys
 from .row_failures import NONE_LEFT, NOT_NUMBERS
 from .slots import SlotTables
@@ -65,6 +65,12 @@ class SamplingRows:
         """Whether nothing but the likeliest token of each row counts."""
         return bool((self.temperature <= _LEAST_TEMPERATURE).all()) and not any(self.banned_ids)
 
+    @property
+    def are_uncut(self) -> Bools:
+        """Which rows draw from all that their logits leave possible.  # [num_rows]"""
+        uncut: Bools = (self.top_k == 0) & (self.top_p >= 1) & (self.min_p == 0)
+        return uncut & (self.typical_p >= 1)
+
 
 def usable(token_ids: Ints, best: Floats) -> Ints:
     """The likeliest token of each row whose logit `best` is a number; else NOT_NUMBERS, or
@@ -74,11 +80,13 @@ def usable(token_ids: Ints, best: Floats) -> Ints:
     return np.where(np.isfinite(best), token_ids, faults).astype(np.int32)
 
 
-def sample(logits: Tensor, rows: SamplingRows) -> Ints:
+def sample(logits: Tensor, rows: SamplingRows, is_narrow: Bools | None = None) -> Ints:
     """One token id per row of logits [num_rows, vocab]; NOT_NUMBERS where the logits are not
     numbers, NONE_LEFT where all of them are minus infinity.
 
-    May write to `logits`, which is the caller's no more.
+    `is_narrow` tells the rows of which at least half is minus infinity: noise is made for the rest
+    alone, and the same tokens are drawn in less time. May write to `logits`, which is the caller's
+    no more.
     """
     wide = logits.float()  # numpy finds the largest of float32 many times faster than torch
     for row, banned in enumerate(rows.banned_ids):
@@ -91,25 +99,42 @@ def sample(logits: Tensor, rows: SamplingRows) -> Ints:
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         has_room = np.isfinite(best / rows.temperature)  # else huge logits would be infinite
     is_random = (token_ids >= 0) & has_room & (rows.temperature > _LEAST_TEMPERATURE)
+    if is_narrow is not None:
+        is_few = is_random & is_narrow & rows.are_uncut
+        _draw_few(values, rows, np.flatnonzero(is_few), token_ids)
+        is_random &= ~is_few
     if is_random.any():
-        _draw(wide, rows, np.flatnonzero(is_random), token_ids)
+        _draw(values, rows, np.flatnonzero(is_random), token_ids)
     return token_ids
 
 
-def _draw(wide: Tensor, rows: SamplingRows, chosen: Longs, out: Ints) -> None:
+def _draw_few(values: Floats, rows: SamplingRows, chosen: Longs, out: Ints) -> None:
+    """Sample the chosen rows into `out`, of which masks leave little and nothing else is cut."""
+    key0, key1 = row_keys(rows.seed[chosen], rows.positions[chosen], rows.index[chosen])
+    for place, row in enumerate(chosen.tolist()):
+        ids = (values[row] > -np.inf).nonzero()[0]
+        with np.errstate(over="ignore"):
+            scaled = values[row, ids] / rows.temperature[row]
+        out[row] = draw_among(scaled, ids, key0[place], key1[place])
+
+
+def _draw(values: Floats, rows: SamplingRows, chosen: Longs, out: Ints) -> None:
     """Sample the chosen rows into `out`."""
-    picked = wide if len(chosen) == len(wide) else wide[torch.from_numpy(chosen)]
-    scaled = picked / torch.from_numpy(rows.temperature[chosen]).unsqueeze(1)  # [rows, vocab]
-    cuts = cuts_of(scaled, rows.top_k[chosen], rows.top_p[chosen], rows.min_p[chosen])
+    picked = _some(values, chosen)
+    # Not by torch, whose threads meet after each operation: on a busy machine that takes long.
+    with np.errstate(over="ignore"):  # downwards, for the largest has room
+        scaled = picked / rows.temperature[chosen][:, None]  # [rows, vocab]
+    cuts = cuts_of(
+        torch.from_numpy(scaled), rows.top_k[chosen], rows.top_p[chosen], rows.min_p[chosen]
+    )
     key0, key1 = row_keys(rows.seed[chosen], rows.positions[chosen], rows.index[chosen])
     typical_p = rows.typical_p[chosen]
     is_cut = (cuts > -np.inf) | (typical_p < 1)
-    values = scaled.numpy()
     whole, cut = (~is_cut).nonzero()[0], is_cut.nonzero()[0]
     if len(whole):
-        out[chosen[whole]] = draw(_some(values, whole), None, key0[whole], key1[whole])
+        out[chosen[whole]] = draw(_some(scaled, whole), None, key0[whole], key1[whole])
     if len(cut):
-        part = _some(values, cut)
+        part = _some(scaled, cut)
         kept = _kept(part, cuts[cut], typical_p[cut])
         out[chosen[cut]] = draw(part, kept, key0[cut], key1[cut])
 

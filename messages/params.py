@@ -44,7 +44,8 @@ class SamplingParams:
         int,
         Param(
             Whole(0),
-            "EOS, stop ids and stop strings do not count before that many tokens.",
+            "EOS, stop ids and stop strings do not count before that many tokens, and a structure "
+            "that can go on does not end.",
             "device",
         ),
     ] = 0

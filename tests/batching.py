@@ -253,8 +253,11 @@ class World:
         assert len(set(plan.slots.tolist())) == len(plan.slots) <= self.limits.max_num_seqs
 
     def complete(self) -> None:
-        """The device finishes its oldest step."""
+        """The device finishes its oldest step, once turns have found the masks it waits for."""
         self._look()
+        while self.batcher.next_deadline_ns == 0:
+            self.batcher.pass_time(self.now)
+            self._look()
         plan = self._take_oldest()
         if plan.step in self._doomed:
             self._fail(plan)

@@ -1,14 +1,16 @@
 """Scripted grammars, and what an undisturbed run says under one.
 
 A grammar's text is its kind and a number: `over 7` is over after seven tokens, `open 0` never,
-`refuse 3` refuses the third token though its mask allows it, `dead 3` allows none after three, and
-`jump 4` forces all but every fifth token, from the fourth on.
+`refuse 3` refuses the third token though its mask allows it, `dead 3` allows none after three,
+`jump 4` forces all but every fifth token, from the fourth on, and `dear 3` is never over, but three
+of its tokens are as much as a turn looks at.
 """
 
 from copy import copy
 
 import numpy as np
 
+from stepahead.actors.batching.structured import TURN_COST
 from stepahead.actors.grammars.service import may_jump
 from stepahead.gpu.oracle import Oracle
 from stepahead.messages import FinishReason, Generate, Ints, frozen_ints
@@ -57,6 +59,10 @@ class ScriptedGrammar:
         return token_ids
 
     is_steered = False
+
+    @property
+    def cost(self) -> int:
+        return -(-TURN_COST // self._number) if self._kind == "dear" else 0
 
     @property
     def is_over(self) -> bool:

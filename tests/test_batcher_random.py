@@ -91,7 +91,8 @@ class RandomLife:
         pick = self.random_grammar.choice
         if self.seed % 4 or pick([True, False, False]):
             return None
-        return f"{pick(['over', 'over', 'open', 'refuse', 'dead', 'jump'])} {pick([2, 5, 10, 30])}"
+        kind = pick(["over", "over", "open", "refuse", "dead", "jump", "dear"])
+        return f"{kind} {pick([2, 5, 10, 30])}"
 
     def _asks(self, num_prompt: int) -> dict[str, int]:
         """In every second life some are told logprobs, of the prompt from anywhere in it."""

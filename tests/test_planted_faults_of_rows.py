@@ -168,13 +168,20 @@ def a_request_runs_before_its_grammar_is_ready(patch: pytest.MonkeyPatch) -> Non
 
 
 @fault_of_masks
+def a_row_gets_its_mask_before_its_grammar_has_seen_the_token(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        StructuredRows, "_are_behind", lambda self, slots: np.zeros(len(slots), dtype=np.bool_)
+    )
+
+
+@fault_of_masks
 def a_grammar_misses_tokens_of_a_preempted_sequence(patch: pytest.MonkeyPatch) -> None:
     advance = StructuredRows.advance
 
-    def lazy(self: StructuredRows, sequence: Sequence, token_id: int) -> str | None:
+    def lazy(self: StructuredRows, sequence: Sequence) -> str | None:
         slot, ledger = sequence.slot, self._ledger
         is_preempted = ledger.scheduled[slot] < ledger.confirmed[slot] - 1
-        return None if is_preempted else advance(self, sequence, token_id)
+        return None if is_preempted else advance(self, sequence)
 
     patch.setattr(StructuredRows, "advance", lazy)
 

@@ -1,6 +1,7 @@
 """Structured rows (rule 23): masks that come with a plan, and masks that held rows wait for."""
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -180,6 +181,38 @@ def test_min_tokens_and_a_grammar_hold_together(min_tokens: int) -> None:
         assert world.said[request.serial] == world.answer(request)
 
 
+def test_a_turn_that_has_looked_at_enough_leaves_the_other_masks_to_the_next() -> None:
+    world = make_world()
+    for serial in range(7):
+        world.request(serial, [serial, 6], max_tokens=8, grammar="dear 3")
+        world.compile(serial)
+    world.plan()
+    world.plan()
+    world.pass_time()
+
+    world.batcher.complete(world.device.run(world.plans.popleft()))
+    told = [world.batcher.take_masks()[0].rows.tolist()]
+    while world.batcher.next_deadline_ns == 0:
+        world.batcher.pass_time(world.now)
+        told.append(world.batcher.take_masks()[0].rows.tolist())
+
+    assert told == [[0, 1, 2], [3, 4, 5], [6]]
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+def test_what_is_said_does_not_depend_on_how_much_a_turn_looks_at(is_held: bool) -> None:
+    world = make_world(holds_sampling=is_held)
+    for serial in range(6):
+        world.request(serial, [serial, 6], max_tokens=9, grammar="dear 1")
+        world.compile(serial)
+
+    world.run()
+
+    for request in world.requests.values():
+        assert world.said[request.serial] == world.answer(request)
+    world.assert_is_empty()
+
+
 def test_a_plan_without_grammars_says_nothing_of_masks() -> None:
     world = make_world()
     world.request(0, [5, 6])
@@ -245,6 +278,7 @@ class Desk:
 
     def __init__(self, seed: int, path: Path | None = None) -> None:
         self.random = random.Random(seed)
+        self.dear = f"dear {1 + seed % 3}"
         limits = make_limits(
             steps_in_flight=1 + seed % 4, num_blocks=self.random.choice([24, 64]), max_model_len=64
         )
@@ -268,7 +302,7 @@ class Desk:
             executor=lambda plan: executor.take(plan),
             masks=lambda masks: executor.take(masks),
             detokenizer=self.hear,
-            call_at=lambda t_ns, call: clock.call_at(t_ns / 1e9, call),
+            call_at=lambda t_ns, call: clock.call_at(t_ns / 1e9, lambda: self.ring(call)),
             grammars=ScriptedGrammars(),
         )
         to_executor: Mailbox[ExecutorMessage] = Mailbox("executor", journal)
@@ -284,6 +318,10 @@ class Desk:
 
     def post_at(self, time: float, message: SchedulerMessage) -> None:
         self.clock.call_at(time, lambda: self.post(message))
+
+    def ring(self, call: Callable[[], None]) -> None:
+        call()
+        self.take_turn()
 
     def take_turn(self) -> None:
         turn = self.cores.to_scheduler.drain()
@@ -303,7 +341,9 @@ class Desk:
         pick = self.random.choice
         requests = []
         for serial in range(24):
-            grammar = pick([None, "open 0", "over 9", "over 20", "refuse 4", "dead 6", "jump 2"])
+            grammar = pick(
+                [None, "open 0", "over 9", "over 20", "refuse 4", "dead 6", "jump 2", self.dear]
+            )
             request = make_request(
                 serial,
                 [pick([5, 6]), *range(self.random.randrange(20))],

@@ -10,7 +10,6 @@ from ...messages import (
     FinishReason,
     Generate,
     GrammarReady,
-    Ints,
     Longs,
     SampleRows,
     StepDone,
@@ -121,7 +120,9 @@ class Batcher:
 
     @property
     def next_deadline_ns(self) -> int | None:
-        """When a turn is due though nothing arrives."""
+        """When a turn is due though nothing arrives; 0 is at once."""
+        if self._structured.is_behind:
+            return 0
         next_ns = self._deadlines.next_ns
         if next_ns is not None:
             return next_ns
@@ -130,9 +131,12 @@ class Batcher:
     # Steps
 
     def pass_time(self, now_ns: int) -> None:
-        """A turn begins; cached prefixes may have become too old to be found in it."""
+        """A turn begins; cached prefixes may have become too old to be found in it, and grammars
+        go on with what the last one left them."""
         if self._prefix_age is not None:
             self._prefix_age.pass_time(now_ns, is_idle=self.is_idle)
+        self._structured.begin_turn()
+        self._advance_grammars()
 
     def plan(self, now_ns: int) -> StepPlan | None:
         """The next step, or None when nothing can run or enough steps are in flight.
@@ -170,22 +174,32 @@ class Batcher:
             self._report.add_logprobs(told)
         ends = ledger.ends(slots, token_ids, lengths)
         if ledger.structured:
-            self._advance_grammars(slots, token_ids, {row for row, is_stop in ends if is_stop})
+            self._put_off_grammars(slots, dict(ends))
         for row, is_stop in ends:
             serial = int(serials[row])
             if is_stop:
                 self._end(serial, FinishReason.STOP, stop_token_id=int(token_ids[row]))
             else:
                 self._end(serial, FinishReason.LENGTH)
+        self._advance_grammars()
 
-    def _advance_grammars(self, slots: Longs, token_ids: Ints, stops: set[int]) -> None:
-        """A stop id ends a sequence whatever its grammar says; that of the others may end it."""
-        for row, (slot, token_id) in enumerate(
-            zip(slots.tolist(), token_ids.tolist(), strict=True)
-        ):
-            if slot in self._ledger.structured and row not in stops:
-                sequence = self._roster.at(slot)
-                self._go_on(sequence, self._structured.advance(sequence, token_id))
+    def _put_off_grammars(self, slots: Longs, ends: dict[int, bool]) -> None:
+        """A stop id ends a sequence whatever its grammar says; that of one that ends by length
+        may say at once that it was over."""
+        for row, slot in enumerate(slots.tolist()):
+            if slot not in self._ledger.structured or ends.get(row):
+                continue
+            sequence = self._roster.at(slot)
+            if row in ends:
+                self._go_on(sequence, self._structured.advance(sequence))
+            else:
+                self._structured.put_off(sequence)
+
+    def _advance_grammars(self) -> None:
+        """Let grammars see what was confirmed, as far as the turn has room for it."""
+        for sequence in self._structured.take_behind():
+            if self._roster.get(sequence.request.serial) is sequence:
+                self._go_on(sequence, self._structured.advance(sequence))
 
     def _go_on(self, sequence: Sequence, error: str | None) -> None:
         """Unless its grammar is in the way."""

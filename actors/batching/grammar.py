@@ -19,11 +19,17 @@ class Grammar(Protocol):
         ...
 
     def mask(self) -> Ints:
-        """What may come next, packed: bit i % 32 of word i // 32 allows token i.  # [words]"""
+        """What may come next, packed and read-only: bit i % 32 of word i // 32 allows token i.
+        # [words]"""
         ...
 
     def forced(self) -> Sequence[int]:
         """Tokens that come next in any case and need not be sampled."""
+        ...
+
+    @property
+    def cost(self) -> int:
+        """How much was looked at for the last token: counted, not timed."""
         ...
 
     @property

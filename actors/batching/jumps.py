@@ -28,14 +28,18 @@ class Jumps:
     def take(self, sequence: Sequence) -> None:
         """Confirm what its grammar forces now, up to a stop id; the last token that it may have is
         always sampled, so that ends are found in one place."""
-        ledger, slot, grammar = self._ledger, sequence.slot, sequence.grammar
-        assert slot is not None
-        assert grammar is not None
-        left = int(ledger.end[slot] - ledger.confirmed[slot])
-        taken = take_forced(grammar, sequence.request, left)
+        ledger, slot, request = self._ledger, sequence.slot, sequence.request
+        assert sequence.grammar is not None
+        # Without a slot it lost its place before its grammar saw the token.
+        num_confirmed = len(sequence.tokens) if slot is None else int(ledger.confirmed[slot])
+        left = len(request.prompt) + request.max_tokens - num_confirmed
+        taken = take_forced(sequence.grammar, request, left)
         if taken:
-            ledger.jump(slot, frozen_ints(taken))
-            serial = frozen_longs((sequence.request.serial,))
+            if slot is None:
+                sequence.tokens = frozen_ints([*sequence.tokens.tolist(), *taken])
+            else:
+                ledger.jump(slot, frozen_ints(taken))
+            serial = frozen_longs((request.serial,))
             self._report.add_tokens(serial.repeat(len(taken)), frozen_ints(taken))
 
     def tell(self, draft: StepDraft) -> None:

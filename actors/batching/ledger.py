@@ -105,6 +105,12 @@ class Ledger:
             return sequence.tokens
         return frozen_ints(self.tokens[sequence.slot, : self.confirmed[sequence.slot]])
 
+    def last_token(self, sequence: Sequence) -> int:
+        """The last confirmed token of a sequence."""
+        slot = sequence.slot
+        tokens = sequence.tokens if slot is None else self.tokens[slot, : self.confirmed[slot]]
+        return int(tokens[-1])
+
     def detach(self, sequence: Sequence) -> None:
         """A waiting sequence that no step mentions gives up its slot."""
         assert sequence.slot is not None

@@ -4,20 +4,28 @@ Where the last token is confirmed when the row is planned, its mask goes with th
 in flight still samples that token, the row is held: it is computed, but sampled only when its mask
 comes, which is in the turn that applies that step. If its sequence was voided meanwhile, a void
 mask comes instead: the device may sample anything, since it will not count.
+
+To find out what a sequence may say can take milliseconds. Once a turn has spent enough on that, the
+tokens of other sequences wait for the next turn, which follows at once but lets the event loop do
+something else before. So masks come later, and are the same.
 """
+
+from collections import deque
+from collections.abc import Iterator
 
 import numpy as np
 
 from ...messages import (
+    NO_INTS,
     NO_LONGS,
     Bools,
     Ints,
     Longs,
     RowMasks,
     SampleRows,
-    frozen_ints,
     frozen_longs,
     same,
+    seal,
 )
 from .draft import StepDraft
 from .grammar import Grammars
@@ -27,6 +35,8 @@ from .report import Report
 from .retracing import retrace
 from .sequence import Sequence
 from .steps import StepsInFlight
+
+TURN_COST = 128  # of the grammars of a turn, from which on the next one goes on: 1 to 2 ms
 
 
 class StructuredRows:
@@ -47,6 +57,8 @@ class StructuredRows:
         self._jumps = Jumps(ledger, report)
         self._may_hold = may_hold  # whether the device samples held rows later
         self._held: dict[int, list[int]] = {}  # by step, its rows that have no mask yet
+        self._behind: deque[Sequence] = deque()  # whose grammar has not seen its last token
+        self._spent = 0  # in this turn
 
     # Grammars
 
@@ -57,14 +69,34 @@ class StructuredRows:
         sequence.grammar = self._grammars.open(sequence.request)
         return None if sequence.grammar.is_over else self._note_mask(sequence)
 
-    def advance(self, sequence: Sequence, token_id: int) -> str | None:
-        """A token was confirmed; returns why the sequence cannot go on."""
-        assert sequence.grammar is not None
-        if not sequence.grammar.accept(token_id):
+    def begin_turn(self) -> None:
+        self._spent = 0
+
+    def put_off(self, sequence: Sequence) -> None:
+        """A token was confirmed; `take_behind` tells of it in this turn or in a later one."""
+        self._behind.append(sequence)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether grammars have tokens to see in the next turn."""
+        return bool(self._behind)
+
+    def take_behind(self) -> Iterator[Sequence]:
+        """Sequences to advance by their last token, as many as the turn has room for."""
+        while self._behind and (self._spent < TURN_COST or not self._may_hold):
+            yield self._behind.popleft()
+
+    def advance(self, sequence: Sequence) -> str | None:
+        """Let its grammar see its last token; returns why the sequence cannot go on."""
+        grammar, token_id = sequence.grammar, self._ledger.last_token(sequence)
+        assert grammar is not None
+        if not grammar.accept(token_id):
             return f"token {token_id} is not what the grammar allows"
-        if not sequence.grammar.is_over:
+        if not grammar.is_over:
             self._jumps.take(sequence)
-        return None if sequence.grammar.is_over else self._note_mask(sequence)
+        error = None if grammar.is_over else self._note_mask(sequence)
+        self._spent += grammar.cost
+        return error
 
     def reopen(self, sequence: Sequence, said: Ints) -> None:
         """It comes from elsewhere without its grammar: open it again, if it was open, and lead it
@@ -75,13 +107,14 @@ class StructuredRows:
         if self._grammars is None:
             raise ValueError("a request has a structured output, and there are no grammars")
         sequence.grammar = self._grammars.open(sequence.request)
-        if not same(retrace(sequence.grammar, sequence.request, said.tolist()), sequence.mask):
+        seen = said[:-1] if sequence in self._behind else said
+        if not same(retrace(sequence.grammar, sequence.request, seen.tolist()), sequence.mask):
             raise ValueError("a structured output goes on in another way; is the model another?")
 
     @staticmethod
     def _note_mask(sequence: Sequence) -> str | None:
         assert sequence.grammar is not None
-        sequence.mask = frozen_ints(sequence.grammar.mask())
+        sequence.mask = sequence.grammar.mask()
         return None if sequence.mask.any() else "the grammar allows no token here"
 
     # Planning
@@ -100,7 +133,7 @@ class StructuredRows:
         samples = self._is_structured(rows.slots) & (rows.ends >= rows.confirmed)
         if not np.count_nonzero(samples):
             return
-        is_known = rows.ends == rows.confirmed
+        is_known = (rows.ends == rows.confirmed) & ~self._are_behind(rows.slots)
         known, held = (samples & is_known).nonzero()[0], (samples & ~is_known).nonzero()[0]
         words = self._words(rows.slots[known], rows.ends[known])
         draft.masks = RowMasks(frozen_longs(known), words, frozen_longs(held))
@@ -115,7 +148,7 @@ class StructuredRows:
         """The masks of these slots for the tokens at `ends`, flat."""
         columns = zip(slots.tolist(), ends.tolist(), strict=True)
         masks = [self._mask(slot, end) for slot, end in columns]
-        return frozen_ints(np.concatenate(masks)) if masks else frozen_ints(())
+        return seal(np.concatenate(masks)) if masks else NO_INTS
 
     def _mask(self, slot: int, end: int) -> Ints:
         """What the grammar allows next; where it has jumped further, what it said there."""
@@ -157,7 +190,13 @@ class StructuredRows:
     def _is_known(self, slots: Longs, ends: Ints) -> Bools:
         """Whether the token before the one that is sampled at `ends` is confirmed."""
         is_known: Bools = self._ledger.confirmed[slots] >= ends
-        return is_known
+        return is_known & ~self._are_behind(slots)
+
+    def _are_behind(self, slots: Longs) -> Bools:
+        """Whose grammar has not seen the last confirmed token."""
+        if not self._behind:
+            return np.zeros(len(slots), dtype=np.bool_)
+        return np.isin(slots, [s.slot for s in self._behind if s.slot is not None])
 
     def _keep(self, step: int, rows: list[int]) -> None:
         if rows:
@@ -166,8 +205,14 @@ class StructuredRows:
             del self._held[step]
 
     def check(self) -> None:
-        """Every row without a mask waits for a token that an earlier step in flight samples."""
-        sampled: set[tuple[int, int]] = set()  # (slot, position) of tokens on their way
+        """Every row without a mask waits for a token that an earlier step in flight samples, or
+        that its grammar has not seen."""
+        # (slot, position) of tokens on their way
+        sampled: set[tuple[int | None, int]] = {
+            (sequence.slot, int(self._ledger.confirmed[sequence.slot]) - 1)
+            for sequence in self._behind
+            if sequence.slot is not None
+        }
         for plan in self._steps:
             ends = (plan.starts + plan.lengths).tolist()
             slots = plan.slots.tolist()

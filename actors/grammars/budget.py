@@ -15,7 +15,8 @@ from .completion import LOOK, Completer, Completion, Effort, packed, unpacked
 
 NEAR = 32  # spare tokens beside a completion from which on each allowed token is looked at
 MAX_TRIED = 32  # tokens tried one by one
-TURN = 32 * LOOK  # what may be spent on the places around one token: 1 to 3 ms
+MAX_ENDS = 256  # tokens of which is asked whether they end the text too early
+TOKEN = 32 * LOOK  # what may be spent on the places around one token: 1 to 3 ms
 SEARCH = 12 * LOOK  # of it, on a completion behind one of the tokens that are tried
 MAX_FOUND = 8  # masks of which is kept what is safe
 NUM_SAMPLED = 16  # tokens that stand for all those that are plain text
@@ -30,6 +31,7 @@ class BudgetedGrammar:
         completer: Completer,
         *,
         max_tokens: int,
+        min_tokens: int = 0,
         shortest: Completion | None,
         eos_token_ids: Ints,
         may_jump: bool,
@@ -42,17 +44,21 @@ class BudgetedGrammar:
         self._matcher = matcher
         self._completer = completer
         self._left = max_tokens
+        self._late = max_tokens - min_tokens  # tokens left from which on the text may end
         fits = shortest is not None and len(shortest) <= max_tokens
         self._known = shortest if fits else None
+        self._usual = self._known or ()  # the last completion that had to be looked for
         self._near = near
         self._far = max(near, far)
         watched = max(4 * near, far)
         self._watched = 2 * len(shortest) + watched if shortest is not None and fits else 0
-        self._effort = Effort(TURN)
+        self._effort = Effort(TOKEN)
         self._next_search = max_tokens  # tokens left when it is worth to look again
-        self._eos_ids = eos_token_ids
+        self._ends = np.zeros(-(-completer.size // 32), dtype=np.int32)  # a mask of EOS
+        np.bitwise_or.at(self._ends, eos_token_ids // 32, np.int32(1) << eos_token_ids % 32)
         self._may_jump = may_jump
         self._words: Ints | None = None  # what may follow, once it is computed
+        self._is_over: bool | None = None  # likewise
         # Of masks, beside what was known then: how many tokens may have to follow, what is safe.
         self._found: dict[tuple[bytes, Completion], tuple[int, Ints]] = {}
         self.is_steered = False
@@ -63,8 +69,8 @@ class BudgetedGrammar:
         if not self._matcher.accept(token_id):
             return False
         self._left -= 1
-        self._words = None
-        self._effort = Effort(TURN)
+        self._words = self._is_over = None
+        self._effort = Effort(TOKEN)
         known = self._known
         if known is not None and known[:1] == (token_id,):
             self._known = known[1:]
@@ -75,10 +81,7 @@ class BudgetedGrammar:
         return True
 
     def mask(self) -> Ints:
-        words = self._text.copy()
-        if len(self._eos_ids) and self._matcher.may_end:
-            np.bitwise_or.at(words, self._eos_ids // 32, np.int32(1) << self._eos_ids % 32)
-        return seal(words)
+        return seal(self._text | self._ends if self._matcher.may_end else self._text)
 
     def forced(self) -> Sequence[int]:
         """Tokens that follow for certain."""
@@ -91,14 +94,18 @@ class BudgetedGrammar:
         return forced if forced and self._takes(forced) else ()
 
     @property
+    def cost(self) -> int:
+        """What was looked at for the last token; 256 take 1 to 3 ms."""
+        return self._effort.spent
+
+    @property
     def is_over(self) -> bool:
         """Whether nothing may follow, or the text is whole and nothing more fits."""
-        if self._matcher.must_end:
-            return True
-        if self._known != () or not self._matcher.may_end or self._text.any():
-            return False
-        self.is_steered = True
-        return True
+        if self._is_over is None:
+            self._is_over = self._matcher.must_end
+            if not self._is_over and self._known == () and self._matcher.may_end:
+                self._is_over = self.is_steered = not self._text.any()
+        return self._is_over
 
     @property
     def _text(self) -> Ints:
@@ -109,28 +116,28 @@ class BudgetedGrammar:
                 self._words, self._left - len(self._known)
             ):
                 self._words = self._within_reach(self._words, self._known)
+            if self._left - 1 > self._late:
+                self._words = self._that_go_on(self._words)
         return self._words
 
     def _is_watched(self, words: Ints, spare: int) -> bool:
         """Whether each token that may follow is looked at."""
-        return spare <= self._near or (
-            spare <= self._far and 1 < int(np.bitwise_count(words).sum()) <= MAX_TRIED
-        )
+        return spare <= self._near or (spare <= self._far and 1 < _count(words) <= MAX_TRIED)
 
     # Completions
 
     def _know_again(self, before: Completion | None) -> None:
         """Keep what is known, if it still leads to an end, or look for another completion."""
+        usual = before or self._usual
         if self._matcher.may_end:
             self._known = ()
-        elif before is not None and self._matcher.completes(before):
-            self._known = before
+        elif before is not None and len(usual) <= self._left and self._matcher.completes(usual):
+            self._known = usual
         elif self._left > self._next_search and before is None:
             self._known = None
         else:
-            self._known = self._completer.find(
-                self._matcher, self._left, self._effort, before or ()
-            )
+            self._known = self._completer.find(self._matcher, self._left, self._effort, usual)
+            self._usual = self._known or usual
             self._next_search = self._left - self._left // 4 - 1
 
     def _takes(self, forced: Completion) -> bool:
@@ -197,6 +204,16 @@ class BudgetedGrammar:
                 most = max(most, len(found))
         return most, safe
 
+    def _that_go_on(self, words: Ints) -> Ints:
+        """Of these tokens those behind which the text can go on; all, if none can. Where they are
+        many only those are looked at that close something."""
+        allowed = unpacked(words, self._completer.size)
+        may_close = allowed if _count(words) <= MAX_ENDS else allowed & self._completer.is_closing
+        goes_on = allowed.copy()
+        for token_id in may_close.nonzero()[0][:MAX_ENDS].tolist():
+            goes_on[token_id] = not self._completer.ends(self._matcher, token_id)
+        return packed(goes_on, len(words)) if goes_on.any() else words
+
     def _after(self, token_id: int, known: Completion) -> Completion | None:
         left = self._left - 1
         return self._completer.after(self._matcher, token_id, known, left, self._effort)
@@ -205,3 +222,8 @@ class BudgetedGrammar:
         """Another completion behind a token that makes one necessary."""
         effort, left = self._effort.part(SEARCH), self._left - 1
         return self._completer.find_after(self._matcher, token_id, known, left, effort)
+
+
+def _count(words: Ints) -> int:
+    """How many tokens a mask allows."""
+    return int(np.bitwise_count(words.view(np.uint32)).sum())  # of an int, its size is counted

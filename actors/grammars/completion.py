@@ -22,6 +22,7 @@ STEP = 2  # what a step of the search costs, where to check a completion costs o
 LOOK = 8  # to look at what may follow at a place
 NUM_KINDS = 129  # of tokens, by what they begin with
 WIDE = 4 * LOOK  # and more where almost anything may follow
+FEW = 2_000  # tokens that are faster sorted than found in the order of all
 WIDTH = 6  # places followed at once where the way is not clear
 
 _OPENING = re.compile(rb'""[\]}]*|"')
@@ -34,19 +35,27 @@ _VALUES = re.compile(rb"\d|null|true|false")
 class Effort:
     """How much may still be looked at: counted, so that the same texts get the same answers."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, whole: "Effort | None" = None) -> None:
         self._left = most
+        self._whole = whole  # what it is a part of
+        self.spent = 0  # on what was looked at; less than what parts were promised
 
     def take(self, cost: int = 1) -> bool:
         """Spend some; False once it is spent."""
         self._left -= cost
+        self._count(cost)
         return self._left >= 0
 
     def part(self, most: int) -> "Effort":
         """So much of it, for one search."""
         taken = min(most, max(self._left, 0))
         self._left -= taken
-        return Effort(taken)
+        return Effort(taken, self)
+
+    def _count(self, cost: int) -> None:
+        self.spent += cost
+        if self._whole is not None:
+            self._whole._count(cost)
 
 
 class Completer:
@@ -64,9 +73,13 @@ class Completer:
         self._inside = (quotes,)
         self._values = frozenset(values.tolist())
         self.is_plain = np.array([_is_plain(piece) for piece in pieces], dtype=np.bool_)
+        self.is_closing = np.array([_is_closing(piece) for piece in pieces], dtype=np.bool_)
         lengths = np.array([len(piece) for piece in pieces], dtype=np.int32)
         self._order = seal(lengths.argsort(kind="stable"))  # ids, the shortest first
-        self._kinds = np.array([_kind_of(piece) for piece in pieces], dtype=np.int64)
+        self._places = seal(self._order.argsort())  # of each id in that order
+        kinds = np.array([_kind_of(piece) for piece in pieces], dtype=np.int64)
+        self._by_kind = seal(self._order[kinds[self._order].argsort(kind="stable")])
+        self._kind_starts = seal(np.searchsorted(kinds[self._by_kind], np.arange(NUM_KINDS + 1)))
 
     def find(
         self, matcher: Matcher, most: int, effort: Effort, before: Completion = ()
@@ -130,6 +143,10 @@ class Completer:
             return ()
         fits = len(before) <= most and matcher.completes((token_id, *before))
         return before if fits else None
+
+    def ends(self, matcher: Matcher, token_id: int) -> bool:
+        """Whether nothing can follow this token."""
+        return matcher.completes((token_id,)) and _then(matcher, [token_id])[0].must_end
 
     def find_after(
         self, matcher: Matcher, token_id: int, before: Completion, most: int, effort: Effort
@@ -197,15 +214,18 @@ class Completer:
 
     def _spread(self, allowed: Bools) -> list[int]:
         """The longest tokens, and the shortest of each kind."""
-        order = self.by_length(allowed)
-        shortest = np.full(NUM_KINDS, -1, dtype=np.int64)
-        shortest[self._kinds[order[::-1]]] = order[::-1]  # the last one written is the shortest
-        return list(dict.fromkeys([*shortest[shortest >= 0].tolist(), *order[-2:].tolist()]))
+        at = allowed[self._by_kind].nonzero()[0]
+        first = at.searchsorted(self._kind_starts)  # of each kind among them, and an end
+        shortest = self._by_kind[at[first[:-1][first[:-1] < first[1:]]]]
+        return list(dict.fromkeys([*shortest.tolist(), *self.by_length(allowed)[-2:].tolist()]))
 
     def by_length(self, allowed: Bools) -> Longs:
         """The ids of these tokens, the shortest first."""
-        ordered: Longs = self._order[allowed[self._order]]
-        return ordered
+        ids = allowed.nonzero()[0]
+        if len(ids) > FEW:
+            ordered: Longs = self._order[allowed[self._order]]
+            return ordered
+        return self._order[np.sort(self._places[ids])]
 
     def allowed(self, matcher: Matcher) -> Bools:
         """Which tokens may follow.  # [size]"""
@@ -267,3 +287,8 @@ def _is_plain(piece: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return bool(text) and text.isprintable() and not set(text) & set('"\\')
+
+
+def _is_closing(piece: bytes) -> bool:
+    """Whether it ends as a value of JSON ends that has a beginning and an end."""
+    return piece.endswith((b'"', b"]", b"}"))

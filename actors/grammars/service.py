@@ -118,6 +118,7 @@ class StructuredGrammars:
             compiled.matcher.copy(),
             self._tools.completer,
             max_tokens=request.max_tokens,
+            min_tokens=request.params.min_tokens,
             shortest=compiled.shortest,
             eos_token_ids=NO_INTS if request.params.ignore_eos else self._eos_ids,
             may_jump=may_jump(request.params),
