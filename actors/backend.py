@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
-from ..gpu.device import Device, DeviceFacts, ReloadableDevice
+from ..gpu.device import STEP_TOKENS, Device, DeviceFacts, ReloadableDevice
 from ..messages import ConfigError, SamplingParams
 from .batching import Drafter
-from .config import EngineConfig
+from .config import EngineConfig, step_tokens
 from .grammars import GrammarService
 from .recommended import recommended_params
 from .text.tokenizer import Tokenizer
@@ -159,7 +159,7 @@ def _open_device(
         swap_memory=config.swap_memory,
         max_model_len=config.max_model_len,
         num_slots=num_slots,
-        max_num_batched_tokens=config.max_num_batched_tokens,
+        max_num_batched_tokens=step_tokens(config, STEP_TOKENS),
     )
 
     def post(call: Callable[[], None]) -> None:

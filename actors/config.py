@@ -37,7 +37,8 @@ class EngineConfig:
     swap_memory: int | None = None  # bytes for them, instead of their number; None: none
     max_model_len: int | None = None  # None: the model's context
     max_num_seqs: int = 64  # sequences that run at once
-    max_num_batched_tokens: int = 2048  # token positions computed per step
+    max_num_batched_tokens: int | None = None  # token positions computed per step; None: what
+    # suits the device, 512 on a processor and 2,048 elsewhere
     long_prefill_token_threshold: int | None = None  # cap on one prompt's part of a step while
     # others want to run; None: what the device takes in about 0.1 s
     steps_in_flight: int = 2
@@ -77,9 +78,15 @@ class EngineConfig:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}; it must be True or False")
 
     def _check_numbers(self) -> None:
-        for name in ("block_size", "max_num_seqs", "max_num_batched_tokens", "max_waiting"):
+        for name in ("block_size", "max_num_seqs", "max_waiting"):
             check_whole(name, getattr(self, name))
-        for name in ("num_blocks", "kv_memory", "max_model_len", "long_prefill_token_threshold"):
+        for name in (
+            "num_blocks",
+            "kv_memory",
+            "max_model_len",
+            "max_num_batched_tokens",
+            "long_prefill_token_threshold",
+        ):
             if getattr(self, name) is not None:
                 check_whole(name, getattr(self, name))
         for name in ("num_host_blocks", "swap_memory", "max_logprobs"):
@@ -101,3 +108,10 @@ class EngineConfig:
             raise ConfigError(f"graph_capture_s is {capture!r}; it must be seconds, or 0 for none")
         if not is_number(self.watermark) or not 0 <= self.watermark < 1:
             raise ConfigError(f"watermark is {self.watermark!r}; it must be from 0 to below 1")
+
+
+def step_tokens(config: EngineConfig, suited: int) -> int:
+    """Token positions of a step: as told, or what suits the device and the other options."""
+    if config.max_num_batched_tokens is not None:
+        return config.max_num_batched_tokens
+    return max(suited, config.max_num_seqs, config.long_prefill_token_threshold or 0)

@@ -32,7 +32,7 @@ class Limits(Protocol):
     @property
     def max_num_seqs(self) -> int: ...
     @property
-    def max_num_batched_tokens(self) -> int: ...
+    def max_num_batched_tokens(self) -> int | None: ...
     @property
     def long_prefill_token_threshold(self) -> int | None: ...
 
@@ -53,6 +53,8 @@ def check_agreement(limits: Limits) -> None:
     """Raise ConfigError where two limits contradict each other."""
     _check_pool(limits)
     tokens, threshold = limits.max_num_batched_tokens, limits.long_prefill_token_threshold
+    if tokens is None:
+        return
     if tokens < limits.max_num_seqs:
         raise ConfigError(
             f"max_num_batched_tokens is {tokens}, less than max_num_seqs, which is "

@@ -19,7 +19,7 @@ from ..messages import ConfigError, Finished
 from .actor import Actor, Mailbox
 from .backend import Backend
 from .batching import Batcher, BatchLimits
-from .config import EngineConfig
+from .config import EngineConfig, step_tokens
 from .control import Control
 from .cores import Cores, CoreSetup, build_cores
 from .detokenizer import Detokenizer, DetokenizerMessage
@@ -40,7 +40,7 @@ def batch_limits(config: EngineConfig, backend: Backend) -> BatchLimits:
         num_blocks=facts.num_blocks,
         max_model_len=facts.max_model_len,
         max_num_seqs=config.max_num_seqs,
-        max_num_batched_tokens=config.max_num_batched_tokens,
+        max_num_batched_tokens=step_tokens(config, facts.step_tokens),
         long_prefill_token_threshold=config.long_prefill_token_threshold or facts.fair_chunk,
         steps_in_flight=config.steps_in_flight,
         prefix_caching=config.prefix_caching,

@@ -37,6 +37,7 @@ from .reloading import load_other_weights
 from .runner import StepRunner
 from .slots import SlotTables
 
+STEP_TOKENS = 512  # more are no quicker, and whoever comes meanwhile waits for them
 FAIR_CHUNK = 160  # positions: 0.1 s of a small model on two cores in bfloat16, less as packed
 
 Load: TypeAlias = Callable[[], tuple[StepRunner, DeviceFacts]]
@@ -291,6 +292,7 @@ def _load(options: DeviceOptions, processors: LogitsProcessors) -> tuple[StepRun
         num_blocks=pool.num_blocks,
         eos_token_ids=model.eos_token_ids,
         host=host,
+        step_tokens=STEP_TOKENS,
         fair_chunk=FAIR_CHUNK,
         logits_processors=frozenset(processors),
     )

@@ -11,6 +11,9 @@ LoadedAddress: TypeAlias = Callable[[WeightsLoaded], None]
 StepAddress: TypeAlias = Callable[[StepDone | StepFailed], None]
 
 
+STEP_TOKENS = 2048  # what a device is made for, unless it knows better
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFacts:
     """What was found out while a device was set up."""
@@ -23,6 +26,7 @@ class DeviceFacts:
     block_size: int
     num_blocks: int
     eos_token_ids: frozenset[int]  # union of configuration and generation configuration
+    step_tokens: int = STEP_TOKENS  # token positions that a step computes at most, unless told
     fair_chunk: int | None = None  # positions of one prompt that a step takes in about 0.1 s
     host: HostMemory = NO_HOST_MEMORY  # that blocks can be moved to
     logits_processors: frozenset[str] = frozenset()  # names that requests may call
