@@ -194,13 +194,19 @@ class Missing:
         if name.partition(".")[0] in BLOCKED:
             raise ImportError(f"{name} is not installed")
 sys.meta_path.insert(0, Missing())
+import importlib, pkgutil
+import stepahead.gpu.cuda, stepahead.gpu.kernels
+for package in (stepahead.gpu.cuda, stepahead.gpu.kernels):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        importlib.import_module(module.name)
 from stepahead.actors.gpu_bench.__main__ import main
 sys.exit(main(sys.argv[1:]))
 """
 
 
 def alone(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run where the command line's libraries and gguf are missing."""
+    """Run where the command line's libraries and gguf are missing, behind the import of all that
+    a GPU may need."""
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     return subprocess.run(
         [sys.executable, "-c", ALONE, *arguments],

@@ -2,7 +2,9 @@
 it has nothing to do between steps."""
 
 import asyncio
+import time
 from collections.abc import Iterator
+from functools import partial
 
 from ...gpu.cuda.shapes import shape_named
 from ...gpu.roofline import Rates, decode_step_s
@@ -69,26 +71,27 @@ async def _idle(shape: OpenShape, rows: int, steps_in_flight: int) -> Figure:
     sizes, busy = shape.sizes, shape.where.busy
     asked = equal(rows, sizes.idle_prompt, sizes.idle_output, shape.device.facts.vocab_size)
     settled: set[int] = set()
-    idle: list[float] = []
+    began = [0.0, 0.0]
 
     def came(row: int, count: int) -> None:
         if count >= _SETTLING and row not in settled:
             settled.add(row)
             if len(settled) == rows:
                 busy.start()
+                began[:] = time.perf_counter(), time.process_time()
 
     async with shape.engine(steps_in_flight=steps_in_flight) as engine:
         await warm_up(engine, sizes.idle_prompt)
         await asyncio.gather(
-            *(
-                follow(engine, one, lambda count, row=row: came(row, count))  # type: ignore[misc]
-                for row, one in enumerate(asked)
-            )
+            *(follow(engine, one, partial(came, row)) for row, one in enumerate(asked))
         )
-    idle.append(busy.stop())
+        steps = sizes.idle_output - _SETTLING
+        step_s = (time.perf_counter() - began[0]) / steps
+        host_s = (time.process_time() - began[1]) / steps
     return Figure(
         run="R4",
         what=f"{shape.name}, idle, {rows} rows, {steps_in_flight} steps in flight",
         name="idle_percent",
-        value=100 * idle[0],
+        value=100 * busy.stop(),
+        about={"step_ms": round(1e3 * step_s, 3), "host_cpu_ms": round(1e3 * host_s, 3)},
     )
