@@ -1,6 +1,7 @@
 """A named shape on a device, for runs one after the other: steps by hand, or whole engines."""
 
 import asyncio
+import gc
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -72,17 +73,17 @@ class OpenShape:
 
     @asynccontextmanager
     async def engine(
-        self, *, steps_in_flight: int = 2, prefix_caching: bool = True
+        self, *, steps_in_flight: int = 2, max_num_seqs: int | None = None
     ) -> AsyncIterator[Engine]:
-        """An engine on the device, in the running loop."""
+        """An engine on the device, in the running loop; it runs as many sequences at once as the
+        device has room for, or fewer."""
         self._post = asyncio.get_running_loop().call_soon_threadsafe
         config = EngineConfig(
             model=self.name,
-            max_num_seqs=self.max_num_seqs,
+            max_num_seqs=max_num_seqs or self.max_num_seqs,
             max_num_batched_tokens=self.sizes.max_num_batched_tokens,
             max_waiting=2**16,
             steps_in_flight=steps_in_flight,
-            prefix_caching=prefix_caching,
         )
         tokenizer = ToyTokenizer(self.device.facts.vocab_size)
         backend = Backend(LentDevice(self.device), tokenizer, SamplingParams())
@@ -91,13 +92,13 @@ class OpenShape:
                 yield engine
         finally:
             self._post = _at_once
+            gc.unfreeze()  # what a warm-up kept from the collector
 
     def close(self) -> None:
         """Give the memory back."""
         self.device.close()
         del self.device
-        if self.where.place.device.type == "cuda":
-            torch.cuda.empty_cache()
+        give_back(self.where.place.device)
 
 
 @contextmanager
@@ -108,6 +109,13 @@ def opened(where: BenchPlace, name: str, *, has_graphs: bool = True) -> Iterator
         yield shape
     finally:
         shape.close()
+
+
+def give_back(device: torch.device) -> None:
+    """Collect what nobody refers to any more, and return a GPU's memory to the driver."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def _at_once(call: Callable[[], None]) -> None:

@@ -1,14 +1,11 @@
 """R2 by transformers: the same answers on the same card."""
 
-import gc
 from collections.abc import Iterator
-
-import torch
 
 from ...gpu.cuda.shapes import shape_named
 from ...gpu.roofline import batch_s, cost_of
 from .figure import Figure, LeftOut, Told
-from .opened import BenchPlace
+from .opened import BenchPlace, give_back
 from .peer import Peer
 from .requests import equal
 
@@ -36,6 +33,4 @@ def peer_batches(where: BenchPlace, output: int) -> Iterator[Told]:
             about={"tok_s": round(output * len(asked) / seconds)},
         )
     del peer
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
+    give_back(device)

@@ -1,22 +1,20 @@
 """What `doctor --gpu` and `bench gpu` run, one after the other, within their time."""
 
-import gc
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeAlias
 
-import torch
-
 from . import card_runs, peer_runs, whole_runs
 from .budget import Budget
 from .figure import Figure, LeftOut, Told
-from .opened import BenchPlace, OpenShape, opened
+from .opened import BenchPlace, OpenShape, give_back, opened
 
 Runs: TypeAlias = Callable[[OpenShape, Budget], Iterator[Told]]
 
 _OPEN_S = 45.0  # seconds to make weights and capture graphs, at most
 _PLAIN_OPEN_S = 15.0  # without graphs
-_STEPS_S = 40.0  # R3 and R4 of a shape
+_STEPS_S = 25.0  # R3 and R4 of a shape
+_SAMPLES_S = 15.0  # R8
 _PEER_S = 90.0  # R2 of transformers, with its weights and graphs
 
 
@@ -65,7 +63,7 @@ def _large(shape: OpenShape, budget: Budget) -> Iterator[Told]:
         seconds = whole_runs.second_turn_seconds(shape, tokens)
         turns = partial(whole_runs.second_turn, shape, tokens)
         yield from _within(budget, "R7", f"{shape.name}, {tokens:,} tokens", seconds, turns)
-    left = budget.left - _PEER_S - 2 * _OPEN_S
+    left = budget.left - _PEER_S - _OPEN_S - _SAMPLES_S
     yield from _guarded("R5", partial(whole_runs.full_server, shape, left))
 
 
@@ -93,12 +91,10 @@ def _on_shape(
     """Runs on a shape that is opened for them, where there is time for that."""
 
     def on_shape() -> Iterator[Told]:
+        give_back(where.place.device)  # of a run that failed, say
         with opened(where, name, has_graphs=has_graphs) as shape:
             yield opening_figure(shape)
             yield from runs(shape, budget)
-        gc.collect()
-        if where.place.device.type == "cuda":
-            torch.cuda.empty_cache()
 
     yield from _within(budget, run, name, needs_s, on_shape)
 

@@ -21,7 +21,7 @@ from .rates import measure_rates
 from .sizes import ON_GPU, TRIAL, Sizes
 
 BUDGET_S = 480.0  # seconds for everything
-CARD_BUDGET_S = 180.0  # for what `doctor` looks at
+CARD_BUDGET_S = 240.0  # for what `doctor` looks at
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ class Sizes:
     equal_prompt: int
     equal_outputs: tuple[int, ...]
     full: int  # R5: requests at most
+    full_rows: int  # of them that run at once
     full_length: int  # of prompt and answer
     prefixes: tuple[int, ...]  # R7: tokens
     sampled_prompts: int  # R8
@@ -66,6 +67,7 @@ ON_GPU = Sizes(
     equal_prompt=32,
     equal_outputs=(1_024, 8_192),
     full=1_200,
+    full_rows=256,
     full_length=1_000,
     prefixes=(32_768, 130_816),
     sampled_prompts=128,
@@ -96,6 +98,7 @@ TRIAL = Sizes(
     equal_prompt=4,
     equal_outputs=(5,),
     full=6,
+    full_rows=2,
     full_length=8,
     prefixes=(96,),
     sampled_prompts=2,

@@ -17,9 +17,10 @@ from ...gpu.roofline import (
 from .figure import Figure, LeftOut
 from .opened import OpenShape
 from .requests import Asked, equal, mixed, num_outputs, samples
-from .serving import Served, ask, serve, warm_up
+from .serving import TEMPERATURE, Served, ask, serve, warm_up
 
 _TURN = 16  # tokens of an answer between two turns
+_FULL = 1.5  # times as many requests as run at once, at least
 _LIKELY = 0.5  # of the floor, that a run is expected to reach at least
 
 
@@ -70,16 +71,16 @@ def full_server(shape: OpenShape, seconds: float) -> Iterator[Figure | LeftOut]:
     sizes, facts = shape.sizes, shape.device.facts
     length = Length(sizes.full_length, sizes.full_length)
     blocks = math.ceil((length.prompt + length.output) / facts.block_size)
-    rows = min(shape.max_num_seqs, facts.num_blocks // blocks)
-    floor = steady_tokens_per_s(shape.cost, shape.rates, length, max(rows, 1))
+    rows = max(min(sizes.full_rows, facts.num_blocks // blocks), 1)
+    floor = steady_tokens_per_s(shape.cost, shape.rates, length, rows)
     count = min(sizes.full, int(seconds * _LIKELY * floor / length.output))
-    if count <= rows:
-        why = f"in {max(seconds, 0):.0f} s it would serve no more than the {rows} that run at once"
+    if count < _FULL * rows:
+        why = f"in {max(seconds, 0):.0f} s it would serve about {count}, and {rows} run at once"
         yield LeftOut("R5", why)
         return
     asked = equal(count, length.prompt, length.output, facts.vocab_size)
-    served = asyncio.run(_served(shape, asked))
-    what = f"{shape.name}, {count:,} requests, {length.prompt:,} in, {length.output:,} out"
+    served = asyncio.run(_served(shape, asked, max_num_seqs=rows))
+    what = f"{shape.name}, {count:,} x {length.prompt:,} in, {length.output:,} out, {rows} at once"
     yield _throughput("R5", what, served, floor)
 
 
@@ -157,9 +158,15 @@ def samples_seconds(shape: OpenShape) -> float:
 
 
 async def _served(
-    shape: OpenShape, asked: list[Asked], *, steps_in_flight: int = 2, temperature: float = 0.6
+    shape: OpenShape,
+    asked: list[Asked],
+    *,
+    steps_in_flight: int = 2,
+    max_num_seqs: int | None = None,
+    temperature: float = TEMPERATURE,
 ) -> Served:
-    async with shape.engine(steps_in_flight=steps_in_flight) as engine:
+    engine_of = shape.engine(steps_in_flight=steps_in_flight, max_num_seqs=max_num_seqs)
+    async with engine_of as engine:
         await warm_up(engine, max(len(one.prompt) for one in asked))
         return await serve(engine, asked, temperature=temperature)
 
