@@ -14,6 +14,7 @@ from .graphs import GRAPH_BYTES, coarse_sizes, graph_sizes
 from .kv_memory import KVMemory, kv_dtype_of
 from .memory import MemoryProfile, free_and_total, measure_work
 from .ops import Ops
+from .sampler import sample_padding
 from .weights import DecoderWeights
 
 _SLACK = 1.1  # what the allocator loses between pieces
@@ -49,8 +50,8 @@ def profile_memory(
 
 def padding_step(
     options: DeviceOptions, config: ModelConfig, weights: DecoderWeights, ops: Ops, longest: int
-) -> Callable[[], tuple[Tensor, ...]]:
-    """Computes as many tokens and logits as a step may have, all of them padding."""
+) -> Callable[[], Tensor]:
+    """Computes and samples as many tokens as a step may have, all of them padding."""
     device = weights.embedding.device
     kv = KVMemory(
         kv_layers(config),
@@ -66,12 +67,12 @@ def padding_step(
     table = torch.zeros((1, 1), dtype=torch.int32, device=device)
     samples = min(options.num_slots, options.max_num_batched_tokens)
 
-    def run() -> tuple[Tensor, ...]:
+    def run() -> Tensor:
         with torch.inference_mode():
             rows = StepRows(table, longest=options.max_num_batched_tokens)
             hidden = decoder.forward(step, rows)
             logits = decoder.logits(hidden[:samples])
-            # Beside them stand what requests make of them, and what top-p looks for its cut in.
-            return logits, logits.float(), torch.empty_like(logits, dtype=torch.int32)
+            sample_padding(logits, ops)
+            return logits
 
     return run

@@ -5,9 +5,9 @@ Nothing here asks the device for a number: what a step uses is known to the host
 
 from dataclasses import replace
 
+import torch
 from torch import Tensor
 
-from ..kernels import sampling_line as line
 from ..kernels.adjust import RowMasks
 from ..uploads import uploaded
 from .ops import Ops
@@ -32,7 +32,8 @@ def sample_rows(
     Slots and the positions that the samples take are [rows] of int32 on the device; `needs` is what
     the tables say of the same rows, whose padding stands last.
     """
-    logits = _adjusted(logits, slots, positions, tables, needs, masks, ops)
+    if needs is not NO_NEEDS or masks is not None:
+        logits = _adjusted(logits, slots, positions, tables, needs, masks, ops)
     cuts = None
     if needs.has_top or needs.has_min_p or needs.typical is not None:
         top = {"has_top": needs.has_top, "has_top_p": needs.has_top_p}
@@ -40,15 +41,15 @@ def sample_rows(
     if cuts is not None and needs.typical is not None:
         logits = logits.float()
         at, mass = (uploaded(column, logits.device) for column in needs.typical)
-        temperature = line.floats(tables.lines, line.TEMPERATURE)[slots[at].long()]
+        temperature = tables.temperature[slots[at].long()]
         logits[at] = keep_typical(logits[at], temperature, cuts[at], mass)
     sampled = ops.draw(
         logits,
         slots=slots,
         positions=positions,
-        temperature=line.floats(tables.lines, line.TEMPERATURE),
-        seed=line.seeds(tables.lines),
-        index=line.ints(tables.lines, line.INDEX),
+        temperature=tables.temperature,
+        seed=tables.seed,
+        index=tables.index,
         cuts=cuts,
     )
     return sampled if needs.processors is None else needs.processors.marked(sampled)
@@ -82,3 +83,20 @@ def _adjusted(
         for ban in needs.bans:
             ban.apply(logits, tables.tokens)
     return logits if bans.are_none else ops.adjust(logits, slots, positions, bans)
+
+
+def sample_padding(logits: Tensor, ops: Ops) -> None:
+    """Sample rows of padding in every way there is, so that no kernel is compiled, nor memory
+    asked for, when a request is the first to want something.  # logits [rows, vocab]"""
+    device, (rows, vocab) = logits.device, logits.shape
+    tables = SamplingTables(torch.zeros((1, 2), dtype=torch.int32, device=device), vocab)
+    tables.fill_all()
+    none = torch.full((rows,), -1, dtype=torch.int32, device=device)
+    words = torch.zeros((1, -(-vocab // 32)), dtype=torch.int32, device=device)
+    everything = Needs(has_counts=True, has_biases=True, has_bans=True)
+    for needs in (NO_NEEDS, everything):
+        for masks in (None, RowMasks(words, none)):
+            for has_top, has_top_p in ((False, False), (True, False), (True, True)):
+                cuts = replace(needs, has_min_p=True, has_top=has_top, has_top_p=has_top_p)
+                sample_rows(logits, none, none, tables, cuts, masks, ops=ops)
+            sample_rows(logits, none, none, tables, needs, masks, ops=ops)

@@ -41,7 +41,6 @@ class Needs:
     has_counts: bool = False
     has_biases: bool = False
     has_bans: bool = False
-    has_drafts: bool = False
     bans: tuple[Ban, ...] = ()  # by words and n-grams
     processors: ProcessorCalls | None = None
     forbids: tuple[Tensor, Tensor] | None = None  # rows of `processors` that allow only some ids,
@@ -70,6 +69,9 @@ class SamplingTables:
             (num_slots, line.WIDTH.value), dtype=torch.int32, device=tokens.device
         )
         """[num_slots, words]; the device's updates write them, of slots that begin."""
+        self.temperature = line.floats(self.lines, line.TEMPERATURE)
+        self.seed = line.seeds(self.lines)
+        self.index = line.ints(self.lines, line.INDEX)
         self._uses = np.zeros(num_slots, dtype=np.int32)  # what each slot uses, as bits
         self._min_end = np.zeros(num_slots, dtype=np.int32)
         self._typical_p = np.ones(num_slots, dtype=np.float32)
@@ -152,7 +154,6 @@ class SamplingTables:
             has_counts=used & _COUNTS != 0,
             has_biases=used & _BIASES != 0,
             has_bans=bool(is_early.any()),
-            has_drafts=bool((slots[1:] == slots[:-1]).any()),
             bans=self._bans(slots, positions, uses) if used & (_WORDS | _NGRAMS) else (),
             processors=self._calls(slots, positions, uses) if used & _CUSTOM else None,
             forbids=self._forbids(slots, uses) if used & _CUSTOM and used & _BIASES else None,
@@ -216,7 +217,6 @@ class SamplingTables:
             self.tokens,
             counts=counts.rows.whole if needs.has_counts else None,
             biases=biases.rows.whole if needs.has_biases else None,
-            has_drafts=needs.has_drafts,
         )
 
     def bans(self, needs: Needs, masks: RowMasks | None) -> Wishes:
@@ -224,6 +224,11 @@ class SamplingTables:
         _, _, bans = self._pools
         whole = bans.rows.whole if needs.has_bans else None
         return Wishes(self.lines, self.tokens, bans=whole, masks=masks)
+
+    def fill_all(self) -> None:
+        """Have a row of each kind, though no slot has it."""
+        for pool in self._pools:
+            pool.rows.row(0, pool.width, self.tokens.device)
 
     def forbid(self, logits: Tensor, forbids: tuple[Tensor, Tensor]) -> None:
         """Make what is not allowed impossible again, in float32 logits [rows, vocab]."""

@@ -31,6 +31,7 @@ from .sampling_line import (
 
 IN_PROMPT = tl.constexpr(1 << 30)  # the bit of a count that says: it stands in the prompt
 MOST_SAMPLES = tl.constexpr(64)  # of a slot in a step
+COUNTS, BIASES, BANS = tl.constexpr(1), tl.constexpr(2), tl.constexpr(4)  # parts of a pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,6 @@ class Wishes:
     biases: Tensor | None = None  # [pool, vocab] of float32; NaN: cannot be sampled
     bans: Tensor | None = None  # [pool, words] of int32: bits of what is banned before MIN_END
     masks: RowMasks | None = None
-    has_drafts: bool = False  # a slot has several rows in the step
 
     @property
     def are_none(self) -> bool:
@@ -65,7 +65,7 @@ def rows_before(slots_ptr, row, slot, MOST_SAMPLES: tl.constexpr):
     return tl.sum((tl.load(slots_ptr + before, mask=before >= 0, other=-1) == slot).to(tl.int32), 0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("tokens_stride",))
 def count_kernel(
     slots_ptr,
     positions_ptr,
@@ -101,7 +101,7 @@ def count_kernel(
     tl.store(line + COUNTED, end)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("tokens_stride", "ban_words", "mask_words", "parts"))
 def adjust_kernel(
     logits_ptr,
     out_ptr,
@@ -120,33 +120,25 @@ def adjust_kernel(
     vocab,
     ban_words,
     mask_words,
-    HAS_COUNTS: tl.constexpr,
-    HAS_BIASES: tl.constexpr,
-    HAS_BANS: tl.constexpr,
+    parts,  # what is done, as bits
     HAS_MASKS: tl.constexpr,
-    HAS_DRAFTS: tl.constexpr,
     IN_PLACE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Program (row, stretch of the vocabulary). Rows that wish nothing are only copied, and not
-    even that in place."""
+    even that in place. What a step does is no constant: whoever is first to wish something new
+    would wait for a compiler, and all others with it."""
     row = tl.program_id(0)
     slot = tl.load(slots_ptr + row)
     if slot < 0:
         return
     line = lines_ptr + slot.to(tl.int64) * WIDTH
     position = tl.load(positions_ptr + row)
-    counts_row = tl.full([], -1, tl.int32)
-    biases_row = counts_row
-    bans_row = counts_row
-    mask_row = counts_row
-    if HAS_COUNTS:
-        counts_row = tl.load(line + COUNTS_ROW)
-    if HAS_BIASES:
-        biases_row = tl.load(line + BIASES_ROW)
-    if HAS_BANS:
-        is_early = position < tl.load(line + MIN_END)
-        bans_row = tl.where(is_early, tl.load(line + BANS_ROW), -1)
+    counts_row = tl.where((parts & COUNTS) != 0, tl.load(line + COUNTS_ROW), -1)
+    biases_row = tl.where((parts & BIASES) != 0, tl.load(line + BIASES_ROW), -1)
+    is_early = ((parts & BANS) != 0) & (position < tl.load(line + MIN_END))
+    bans_row = tl.where(is_early, tl.load(line + BANS_ROW), -1)
+    mask_row = tl.full([], -1, tl.int32)
     if HAS_MASKS:
         mask_row = tl.load(mask_rows_ptr + row)
     if IN_PLACE:
@@ -156,25 +148,21 @@ def adjust_kernel(
     inside = token < vocab
     value = tl.load(logits_ptr + row.to(tl.int64) * logits_stride + token, mask=inside, other=0.0)
     value = value.to(tl.float32)
-    if HAS_COUNTS:
-        if counts_row >= 0:
-            at = counts_ptr + counts_row.to(tl.int64) * vocab + token
-            known = tl.load(at, mask=inside, other=0)
-            count = known & (IN_PROMPT - 1)
-            if HAS_DRAFTS:
-                drafted = tokens_ptr + slot.to(tl.int64) * tokens_stride + position
-                for back in range(rows_before(slots_ptr, row, slot, MOST_SAMPLES)):
-                    count += (tl.load(drafted - 1 - back) == token).to(tl.int32)
-            value = penalised(value, (known | count) != 0, count, line)
-    if HAS_BIASES:
-        if biases_row >= 0:
-            at = biases_ptr + biases_row.to(tl.int64) * vocab + token
-            bias = tl.load(at, mask=inside, other=0.0)
-            value = tl.where(bias == bias, value + bias, float("-inf"))
-    if HAS_BANS:
-        if bans_row >= 0:
-            is_banned = bits_of(bans_ptr + bans_row.to(tl.int64) * ban_words, token, ban_words)
-            value = tl.where(is_banned, float("-inf"), value)
+    if counts_row >= 0:
+        at = counts_ptr + counts_row.to(tl.int64) * vocab + token
+        known = tl.load(at, mask=inside, other=0)
+        count = known & (IN_PROMPT - 1)
+        drafted = tokens_ptr + slot.to(tl.int64) * tokens_stride + position
+        for back in range(rows_before(slots_ptr, row, slot, MOST_SAMPLES)):
+            count += (tl.load(drafted - 1 - back) == token).to(tl.int32)
+        value = penalised(value, (known | count) != 0, count, line)
+    if biases_row >= 0:
+        at = biases_ptr + biases_row.to(tl.int64) * vocab + token
+        bias = tl.load(at, mask=inside, other=0.0)
+        value = tl.where(bias == bias, value + bias, float("-inf"))
+    if bans_row >= 0:
+        is_banned = bits_of(bans_ptr + bans_row.to(tl.int64) * ban_words, token, ban_words)
+        value = tl.where(is_banned, float("-inf"), value)
     if HAS_MASKS:
         if mask_row >= 0:
             is_allowed = bits_of(
@@ -246,7 +234,10 @@ def adjust(logits: Tensor, slots: Tensor, positions: Tensor, wishes: Wishes) -> 
             vocab,
             triton.cdiv(vocab, 32),
             0 if masks is None else masks.words.shape[1],
-            **_constants(wishes, is_in_place),
+            _parts(wishes),
+            HAS_MASKS=masks is not None,
+            IN_PLACE=is_in_place,
+            BLOCK=_BLOCK,
             **_OPTIONS,
         )
     return out
@@ -326,16 +317,9 @@ _COUNT_CONSTANTS = {"BLOCK": 256}
 _COUNT_OPTIONS = {"num_warps": 4}
 
 
-def _constants(wishes: Wishes, is_in_place: bool) -> dict[str, object]:
-    return {
-        "HAS_COUNTS": wishes.counts is not None,
-        "HAS_BIASES": wishes.biases is not None,
-        "HAS_BANS": wishes.bans is not None,
-        "HAS_MASKS": wishes.masks is not None,
-        "HAS_DRAFTS": wishes.has_drafts,
-        "IN_PLACE": is_in_place,
-        "BLOCK": _BLOCK,
-    }
+def _parts(wishes: Wishes) -> int:
+    parts = (COUNTS, wishes.counts), (BIASES, wishes.biases), (BANS, wishes.bans)
+    return sum(part.value for part, pool in parts if pool is not None)
 
 
 def _builds() -> Iterator[Build]:
@@ -360,11 +344,10 @@ def _builds() -> Iterator[Build]:
                 **dict.fromkeys(("counts_ptr", "bans_ptr"), "*i32"),
                 **dict.fromkeys(("mask_words_ptr", "mask_rows_ptr"), "*i32"),
                 **dict.fromkeys(("logits_stride", "out_stride", "tokens_stride"), "i32"),
-                **dict.fromkeys(("vocab", "ban_words", "mask_words"), "i32"),
+                **dict.fromkeys(("vocab", "ban_words", "mask_words", "parts"), "i32"),
             },
             constants={
-                **dict.fromkeys(("HAS_COUNTS", "HAS_BIASES", "HAS_BANS", "HAS_MASKS"), True),
-                "HAS_DRAFTS": True,
+                "HAS_MASKS": True,
                 "IN_PLACE": kind == "fp32",
                 "BLOCK": _BLOCK,
             },

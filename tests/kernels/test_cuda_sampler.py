@@ -175,3 +175,38 @@ def test_references_sample_what_the_processor_samples() -> None:
 def test_kernels_sample_what_the_processor_samples(seed: int) -> None:
     rng = np.random.default_rng(seed + 100)
     run(Both(rng, ops.TritonOps()), rng, steps=2)
+
+
+class Kinds:
+    """Notes the kinds of calls, of which each is compiled by itself on a GPU."""
+
+    count_tokens = staticmethod(ops.TorchOps.count_tokens)
+
+    def __init__(self) -> None:
+        self.seen: set[tuple[object, ...]] = set()
+
+    def adjust(self, logits: Tensor, *where: Any) -> Tensor:
+        self.seen.add(("adjust", logits.dtype, where[-1].masks is not None))
+        return ops.TorchOps.adjust(logits, *where)
+
+    def find_cuts(self, logits: Tensor, *where: Any, **top: Any) -> Tensor:
+        self.seen.add(("cuts", logits.dtype, *top.values()))
+        return ops.TorchOps.find_cuts(logits, *where, **top)
+
+    def draw(self, logits: Tensor, **how: Any) -> Tensor:
+        self.seen.add(("draw", logits.dtype, how["cuts"] is not None))
+        return ops.TorchOps.draw(logits, **how)
+
+
+def test_padding_is_sampled_in_every_way_that_there_is() -> None:
+    kinds: Any = Kinds()
+    floats = (torch.bfloat16, torch.float32)
+    tops = ((False, False), (True, False), (True, True))
+
+    sampler.sample_padding(torch.zeros(3, VOCAB, dtype=torch.bfloat16), kinds)
+
+    assert kinds.seen == {
+        *(("adjust", torch.bfloat16, has_masks) for has_masks in (False, True)),
+        *(("cuts", dtype, *top) for dtype in floats for top in tops),
+        *(("draw", dtype, has_cuts) for dtype in floats for has_cuts in (False, True)),
+    }

@@ -43,7 +43,6 @@ def example(seed: int, vocab: int) -> Wishes:
             _some_words(generator, 2, max(vocab // 32 - 3, 0)),
             torch.tensor([-1, 1, -1, 0, -1, -1, 0, -1], dtype=torch.int32),
         ),
-        has_drafts=True,
     )
 
 
