@@ -476,12 +476,14 @@ def find_cuts_reference(
     """As the processor's device cuts."""
     chosen = slots.clamp(min=0).long()
     heat = floats(lines, TEMPERATURE)[chosen]
-    scaled = logits.float() / heat.unsqueeze(1)
+    draws = heat > LEAST_TEMPERATURE
+    scaled = logits.float() / torch.where(draws, heat, 1.0).unsqueeze(1)
     top_k, top_p = ints(lines, TOP_K)[chosen].numpy(), floats(lines, TOP_P)[chosen].numpy()
     off = np.zeros(len(slots), dtype=np.float32)
-    cuts = torch.from_numpy(cuts_of(scaled, top_k if has_top else 0 * top_k, top_p, off))
+    with np.errstate(invalid="ignore"):  # rows that are not numbers fail when they are drawn
+        cuts = torch.from_numpy(cuts_of(scaled, top_k if has_top else 0 * top_k, top_p, off))
     least = scaled.amax(dim=1) + floats(lines, LEAST_LOG_SHARE)[chosen]
-    return torch.where(heat > LEAST_TEMPERATURE, torch.maximum(cuts, least), float("-inf"))
+    return torch.where(draws, torch.maximum(cuts, least), float("-inf"))
 
 
 _BLOCK = 4096
