@@ -46,8 +46,8 @@ class Penalties:
         base = self._take_in(logits, slots, positions)
         counts = self._counts.take(slots)  # [rows, vocab]
         self._count(counts, np.arange(len(slots)), slots, base, positions)  # drafts before it
-        # A sequence has said little of the vocabulary: only that is looked up and put back. On a
-        # device with a queue of its own, finding it is a wait.
+        # A sequence has said little of the vocabulary: only that is looked up and put back. A GPU
+        # would have to be waited for to find it; there a kernel looks at all (kernels/adjust.py).
         rows, token_ids = self._known(counts, slots).nonzero(as_tuple=True)
         count = counts[rows, token_ids]
         where = torch.from_numpy(at).to(logits.device)[rows], token_ids
