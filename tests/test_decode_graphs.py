@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from stepahead.gpu.cuda.graphs import DecodeGraphs, capture_order, graph_sizes
+from stepahead.gpu.cuda.graphs import DecodeGraphs, GraphFacts, capture_order, graph_sizes
 
 
 class NotingCapture:
@@ -169,3 +169,20 @@ def test_cleared_graphs_serve_nothing() -> None:
     graphs.clear()
 
     assert graphs.size_for(4) is None
+
+
+def test_what_graphs_of_two_kinds_took_is_told_together() -> None:
+    facts = GraphFacts(sizes=(1, 2), seconds=2.0, num_bytes=10)
+
+    both = facts.beside(GraphFacts(sizes=(2,), seconds=1.0, num_bytes=5, fault="out of memory"))
+
+    assert both == GraphFacts(sizes=(1, 2), seconds=3.0, num_bytes=15, fault="out of memory")
+
+
+def test_only_the_sizes_that_are_named_are_captured() -> None:
+    capture = NotingCapture()
+    graphs = DecodeGraphs(capture.run, capture, 20, sizes=[16, 4])
+    graphs.capture_all(budget_s=100.0, clock=capture.clock)
+
+    assert graphs.facts.sizes == (4, 16)
+    assert [graphs.size_for(rows) for rows in (2, 5, 8, 16, 17)] == [4, None, 16, 16, None]

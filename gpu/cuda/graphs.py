@@ -13,7 +13,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 import torch
@@ -56,6 +56,15 @@ class GraphFacts:
     seconds: float = 0.0
     num_bytes: int = 0
     fault: str | None = None  # why capturing ended early, where it failed
+
+    def beside(self, others: "GraphFacts") -> "GraphFacts":
+        """With what graphs of another kind took in time and memory."""
+        return replace(
+            self,
+            seconds=self.seconds + others.seconds,
+            num_bytes=self.num_bytes + others.num_bytes,
+            fault=self.fault or others.fault,
+        )
 
 
 def graph_sizes(max_rows: int) -> list[int]:

@@ -125,7 +125,7 @@ class StepRunner:
         self.streams.run(work)
         self.streams.mark().wait()
         self._graphs, self._shared_graphs = graphs, shared_graphs
-        return graphs.facts
+        return graphs.facts.beside(shared_graphs.facts)
 
     def start(self, plan: StepPlan, masks_of: MasksOf) -> RunningStep:
         """Queue a plan: its copies, what it changes, its rows, and sampling as soon as `masks_of`
