@@ -6,6 +6,7 @@ import torch
 from .interpreter import DTYPES  # before any kernel
 
 from stepahead.gpu.kernels.checks import CHECKS, Check, run_check  # isort: skip
+from stepahead.gpu.kernels.gate import builds  # isort: skip
 from stepahead.gpu.kernels.checks.check import Bench, Pair, share_of  # isort: skip
 
 CPU = torch.device("cpu")
@@ -17,6 +18,12 @@ def test_a_check_of_a_gpu_holds_in_the_interpreter(check: Check) -> None:
 
     assert verdict.fault is None
     assert verdict.worst <= 1.0
+
+
+def test_every_kernel_that_ships_is_checked() -> None:
+    shipped = {build.kernel.__name__ for build in builds()}
+
+    assert shipped == {kernel.__name__ for check in CHECKS for kernel in check.kernels}
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
