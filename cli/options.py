@@ -8,7 +8,15 @@ from typing import Any, TypeAlias, TypeVar, get_args
 
 import click
 
-from ..actors.config import DEFAULT_MODEL, Device, DType, EngineConfig, GrammarBackend, Quantization
+from ..actors.config import (
+    DEFAULT_MODEL,
+    Device,
+    DType,
+    EngineConfig,
+    GrammarBackend,
+    KVDType,
+    Quantization,
+)
 from .logs import configure_logs
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -22,6 +30,9 @@ class EngineOptions:
     device: str | None
     dtype: str | None
     quantization: str | None
+    kv_dtype: str | None
+    kv_memory: int | None
+    gpu_memory_fraction: float | None
     max_model_len: int | None
     num_blocks: int | None
     num_host_blocks: int | None
@@ -111,6 +122,20 @@ _ENGINE = (
         type=click.Choice(get_args(Quantization)),
         help="auto: a GGUF file's weights as they are; none: unpacked to the dtype; int8, int4: "
         "what has more bits is quantised.",
+    ),
+    click.option(
+        "--kv-dtype",
+        type=click.Choice(get_args(KVDType)),
+        help="What keys and values are kept in; fp8 on GPUs that have it.",
+    ),
+    click.option(
+        "--kv-memory", type=int, metavar="BYTES", help="Memory of the pool, instead of its blocks."
+    ),
+    click.option(
+        "--gpu-memory-fraction",
+        type=float,
+        metavar="SHARE",
+        help="What the engine may take of a GPU's memory.",
     ),
     click.option(
         "--deterministic",
