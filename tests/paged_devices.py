@@ -16,11 +16,13 @@ from .kernels import interpreter  # noqa: F401  # before any kernel: here they a
 # isort: split
 from stepahead.gpu.cuda import logprobs as logprobs_of
 from stepahead.gpu.cuda.changes import Changes, TableShape
+from stepahead.gpu.cuda.decoder import PagedDecoder
 from stepahead.gpu.cuda.device import CudaDevice, Post
 from stepahead.gpu.cuda.graphs import Capture
 from stepahead.gpu.cuda.opening import Place, open_paged_device
 from stepahead.gpu.cuda.ops import TorchOps, TritonOps
 from stepahead.gpu.cuda.profiling import padding_step
+from stepahead.gpu.cuda.runner import StepRunner
 from stepahead.gpu.cuda.sampler import sample_rows
 from stepahead.gpu.cuda.staging import Staging
 from stepahead.gpu.cuda.streams import Mark, Streams, ThreadStreams
@@ -36,8 +38,10 @@ __all__ = [
     "CudaDevice",
     "Mark",
     "OpaqueOps",
+    "PagedDecoder",
     "Post",
     "Staging",
+    "StepRunner",
     "Streams",
     "TableShape",
     "ThreadStreams",

@@ -1,6 +1,8 @@
 """The CUDA device's code on the CPU: what every device does, with results that come late."""
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,15 @@ from stepahead.messages.arrays import NO_INTS, NO_LONGS, frozen_ints, frozen_lon
 from stepahead.messages.token_bias import TokenBias
 
 from .device_driver import Driver, generate, generate_drafted, make_plan, make_row
-from .paged_devices import CudaDevice, OpaqueOps, TritonOps, one_thread, open_paged  # noqa: F401
+from .paged_devices import (
+    CudaDevice,
+    OpaqueOps,
+    PagedDecoder,
+    StepRunner,
+    TritonOps,
+    one_thread,  # noqa: F401
+    open_paged,
+)
 from .test_cpu_device import (
     PROMPTS,
     RESULT_S,
@@ -398,6 +408,31 @@ def test_closing_twice_is_closing_once_and_no_thread_is_left(folder: Path) -> No
     device.close()
 
     assert threading.active_count() == before
+
+
+def test_closing_lets_go_of_weights_and_memory_at_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not only when something is collected: on a GPU others may wait for the memory."""
+    kept: list[weakref.ref[object]] = []
+    make = StepRunner.__init__
+
+    def note(self: StepRunner, decoder: PagedDecoder, *args: Any, **kwargs: Any) -> None:
+        make(self, decoder, *args, **kwargs)
+        layer = decoder.weights.layers[0]
+        kept.extend(map(weakref.ref, (self.kv.keys[0], layer.down, decoder.weights.embedding)))
+
+    monkeypatch.setattr(StepRunner, "__init__", note)
+    gc.collect()
+    gc.disable()
+    try:
+        device = open_paged(folder)
+        generate(device, PROMPTS, 3)
+        device.close()
+    finally:
+        gc.enable()
+
+    assert [reference() for reference in kept] == [None, None, None]
 
 
 def test_a_step_launched_on_a_closed_device_fails(folder: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from stepahead import Result, SamplingParams, StructuredOutput
 from stepahead.messages import EngineDead, Generate, Ints, RequestFailed
@@ -247,6 +248,33 @@ async def test_grammars_hold_also_where_sampling_waits_for_them(
             assert set(results[2].text) <= {"a", "b"}
 
     assert said[0] == said[1]
+
+
+async def test_other_weights_are_used_by_all_that_comes_after_them(
+    folder: Path, tmp_path: Path, expected: Said
+) -> None:
+    other = with_noise(make_engine_folder(tmp_path))
+    said: list[Said] = []
+    for is_paged in (False, True):
+        async with running(folder, is_paged=is_paged) as engine:
+            before = ids_of(await say(engine, prompts(4), ways()))
+            await engine.reload_weights(other)
+            said.append(ids_of(await say(engine, prompts(4), ways())))
+            assert before == expected[:4]
+
+    assert said[0] == said[1] != expected[:4]
+
+
+def with_noise(folder: Path) -> Path:
+    """Other weights of the same shape."""
+    generator = torch.Generator().manual_seed(1)
+    weights = load_file(folder / "model.safetensors")
+    noisy = {
+        name: tensor + 0.1 * torch.randn(tensor.shape, generator=generator)
+        for name, tensor in weights.items()
+    }
+    save_file(noisy, folder / "model.safetensors", {"format": "pt"})
+    return folder
 
 
 class Guesses:
