@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import torch
 from .kernels import interpreter  # noqa: F401  # before any kernel: here they are interpreted
 
 # isort: split
-from stepahead.actors.gpu_bench import plans
+from stepahead.actors.gpu_bench import card_runs, plans
 from stepahead.actors.gpu_bench.budget import Budget
 from stepahead.actors.gpu_bench.busy import BusyMeter, idle_share
 from stepahead.actors.gpu_bench.card_runs import kernel_figure
@@ -25,6 +26,7 @@ from stepahead.actors.gpu_bench.screen import Screen
 from stepahead.actors.gpu_bench.session import Checked, Session
 from stepahead.actors.gpu_bench.sizes import ON_GPU
 from stepahead.actors.gpu_bench.steps import StepDriver
+from stepahead.gpu.cuda.ops import TorchOps
 from stepahead.gpu.cuda.shapes import SHAPES
 from stepahead.gpu.roofline import Rates
 
@@ -132,6 +134,22 @@ def test_every_run_on_single_steps_and_kernels_gives_figures(trial: BenchPlace) 
     assert {one.run for one in figures} == {"R0", "R3", "R4", "R6"}
     assert all(one.value > 0 and one.floor for one in figures if one.run in ("R3", "R6"))
     assert all(0 <= one.value < 100 for one in figures if one.run == "R4")
+
+
+def test_a_kernel_that_fails_takes_no_other_along(trial: BenchPlace) -> None:
+    class Broken(TorchOps):
+        @staticmethod
+        def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
+            raise RuntimeError("out of resource: shared memory")
+
+    place = replace(trial.place, ops=Broken())
+
+    told = list(card_runs.kernel_table(replace(trial, place=place)))
+
+    assert faults(told) == [
+        "R6  failed: silu and product, 16 tokens: RuntimeError: out of resource: shared memory"
+    ]
+    assert len(told) > 5
 
 
 def test_every_whole_workload_gives_figures(trial: BenchPlace) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 
 from ...gpu.cuda.shapes import shape_named
 from ...gpu.roofline import Rates, decode_step_s
-from .figure import Figure, LeftOut
+from .figure import Figure, LeftOut, Told
 from .kernel_cases import KernelCase, Kernels
 from .opened import BenchPlace, OpenShape
 from .requests import equal
@@ -19,12 +19,16 @@ from .timing import seconds_each
 _SETTLING = 8  # tokens that every row has before idle time is counted
 
 
-def kernel_table(where: BenchPlace) -> Iterator[Figure]:
-    """R6: single kernels."""
+def kernel_table(where: BenchPlace) -> Iterator[Told]:
+    """R6: single kernels; one that fails takes no other along."""
     sizes, place = where.sizes, where.place
     for case in Kernels(shape_named(sizes.large), place.ops, place.device, sizes.kernels).cases():
-        seconds = seconds_each(case.run, place.device, repeats=sizes.kernel_repeats)
-        yield kernel_figure(case, seconds, where.rates)
+        try:
+            seconds = seconds_each(case.run, place.device, repeats=sizes.kernel_repeats)
+        except Exception as error:  # of a kernel that this card does not take
+            yield LeftOut.failed("R6", error, case.name)
+        else:
+            yield kernel_figure(case, seconds, where.rates)
 
 
 def kernel_figure(case: KernelCase, seconds: float, rates: Rates) -> Figure:

@@ -71,6 +71,13 @@ class LeftOut:
     why: str
     is_fault: bool = False  # it was begun, and failed
 
+    @classmethod
+    def failed(cls, run: str, error: Exception, what: str = "") -> "LeftOut":
+        """Of a run that raised this."""
+        said = str(error).strip().splitlines() or [""]
+        why = f"{type(error).__name__}: {said[0]}"
+        return cls(run, f"{what}: {why}" if what else why, is_fault=True)
+
     def line(self) -> dict[str, object]:
         return {"bench": f"gpu {self.run}", "failed" if self.is_fault else "left_out": self.why}
 

@@ -130,5 +130,4 @@ def _guarded(run: str, make: Callable[[], Iterator[Told]]) -> Iterator[Told]:
     try:
         yield from make()
     except Exception as error:  # of a card that nobody has tried this on
-        said = str(error).strip().splitlines() or [""]
-        yield LeftOut(run, f"{type(error).__name__}: {said[0]}", is_fault=True)
+        yield LeftOut.failed(run, error)

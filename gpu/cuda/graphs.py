@@ -130,7 +130,7 @@ class DecodeGraphs:
                     break
                 try:
                     self._capture_one(size)
-                except RuntimeError as error:  # of memory, or of what cannot be captured
+                except Exception as error:  # of memory, of a kernel, of what cannot be captured
                     fault = f"{size} rows: {error}"
                     logger.warning("decode graphs cannot be captured any further: %s", fault)
                     break
