@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +16,7 @@ import torch
 from .kernels import interpreter  # noqa: F401  # before any kernel: here they are interpreted
 
 # isort: split
-from stepahead.actors.gpu_bench import card_runs, plans
+from stepahead.actors.gpu_bench import card_runs, plans, whole_runs
 from stepahead.actors.gpu_bench.budget import Budget
 from stepahead.actors.gpu_bench.busy import BusyMeter, idle_share
 from stepahead.actors.gpu_bench.card_runs import kernel_figure
@@ -23,12 +25,12 @@ from stepahead.actors.gpu_bench.kernel_cases import KernelCase
 from stepahead.actors.gpu_bench.opened import BenchPlace, opened
 from stepahead.actors.gpu_bench.requests import mixed, num_outputs, samples
 from stepahead.actors.gpu_bench.screen import Screen
-from stepahead.actors.gpu_bench.session import Checked, Session
+from stepahead.actors.gpu_bench.session import BUDGET_S, Checked, Session
 from stepahead.actors.gpu_bench.sizes import ON_GPU
 from stepahead.actors.gpu_bench.steps import StepDriver
 from stepahead.gpu.cuda.ops import TorchOps
 from stepahead.gpu.cuda.shapes import SHAPES
-from stepahead.gpu.roofline import Rates
+from stepahead.gpu.roofline import H200, Rates, cost_of
 
 ROOT = Path(__file__).parents[1]
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
@@ -166,6 +168,29 @@ def test_without_time_every_run_is_left_out_and_none_fails(trial: BenchPlace) ->
     told = list(plans.workloads(trial, Budget(0.0)))
 
     assert all(isinstance(one, LeftOut) and not one.is_fault for one in told)
+
+
+def test_at_half_of_what_an_h200_can_do_all_but_r5_fits_the_budget() -> None:
+    """R5 takes what is left. Opening is counted at its most, the command's own start not at all."""
+
+    def shape(name: str) -> Any:
+        facts = SimpleNamespace(vocab_size=SHAPES[name].vocab_size)
+        return SimpleNamespace(
+            cost=cost_of(SHAPES[name]),
+            rates=H200,
+            sizes=ON_GPU,
+            device=SimpleNamespace(facts=facts),
+            max_num_seqs=ON_GPU.max_num_seqs[name],
+        )
+
+    small, large, sampled = (shape(name) for name in (ON_GPU.small, ON_GPU.large, ON_GPU.sampled))
+    seconds = 3 * plans._OPEN_S + plans._PEER_S
+    seconds += 2 * (whole_runs.mixed_seconds(small) + whole_runs.mixed_seconds(large))
+    seconds += sum(whole_runs.equal_seconds(large, output) for output in ON_GPU.equal_outputs)
+    seconds += sum(whole_runs.second_turn_seconds(large, n) for n in ON_GPU.prefixes)
+    seconds += whole_runs.samples_seconds(sampled)
+
+    assert seconds < BUDGET_S
 
 
 def test_steps_that_do_not_fit_the_memory_are_not_tried(trial: BenchPlace) -> None:
