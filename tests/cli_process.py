@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -49,6 +50,16 @@ def piped(
     )
 
 
+def heed_interrupts() -> None:
+    """In a new process: a job in the background ignores interrupts, and so would its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _take_terminal() -> None:
+    heed_interrupts()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
 class Terminal:
     """A command on a pseudo-terminal that it controls, and what it has written so far."""
 
@@ -69,7 +80,7 @@ class Terminal:
             stderr=slave,
             env=dict(env),
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=_take_terminal,
         )
         self._slave = slave
         self.raw = ""  # everything, with its control sequences

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .cli_process import COMMAND, DEADLINE, Terminal, environment, piped
+from .cli_process import COMMAND, DEADLINE, Terminal, environment, heed_interrupts, piped
 
 SIMULATED = ("--device", "simulated", "--temperature", "0", "--max-tokens", "12")
 
@@ -134,8 +134,7 @@ def test_an_interrupted_answer_exits_with_130_and_no_traceback() -> None:
         [*command, "--ignore-eos", "--max-tokens", "4000"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        # A shell starts what runs in the background with SIGINT ignored, and children inherit it.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=heed_interrupts,
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None

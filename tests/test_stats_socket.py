@@ -20,7 +20,7 @@ from stepahead.cli.mistake import Mistake
 from stepahead.cli.top.client import EngineGone, StatsClient
 from stepahead.cli.top.view import Reading, line, screen
 
-from .cli_process import COMMAND, Terminal, environment, piped
+from .cli_process import COMMAND, Terminal, environment, heed_interrupts, piped
 from .engines import make_engine
 
 LONG = SamplingParams(max_tokens=40, ignore_eos=True)
@@ -204,12 +204,11 @@ def test_top_shows_one_picture_on_a_terminal_and_lines_in_a_pipe(served: Path) -
         [*COMMAND, "top", str(served), "--interval", "0.05"],
         stdout=subprocess.PIPE,
         text=True,
-        # A job in the background ignores interrupts, and so would its children.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=heed_interrupts,
     ) as process:
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(2)]
-        process.send_signal(2)
+        process.send_signal(signal.SIGINT)
         process.stdout.read()
         assert process.wait(60) == 130
     with Terminal(
