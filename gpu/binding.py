@@ -71,6 +71,15 @@ def bind(
     Raises ModelError where the memory is the native decoder's and the model is not for it, and
     ConfigError where a model cannot be deterministic.
     """
+    bound = _bind(model, max_model_len, kv, bits, deterministic)
+    if model.fast is not None and isinstance(model.fast[1], GgufWeights):
+        model.fast[1].release()
+    return bound
+
+
+def _bind(
+    model: OpenModel, max_model_len: int, kv: PagedKV, bits: int, deterministic: bool
+) -> StepModel:
     if kv.dtype != KV_DTYPE:
         decoder = model.build(max_model_len)
         return TiledModel(decoder, kv) if deterministic else TorchModel(decoder, kv)

@@ -69,10 +69,10 @@ class GgufFile:
                 size = file.seek(0, 2)
                 if size == 0:
                     raise ModelError(f"{path} is empty; a GGUF file was expected")
-                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                self._mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except OSError as error:
             raise ModelError(f"{path} cannot be read: {error.strerror}") from error
-        reader = _Reader(memoryview(mapped), path)
+        reader = _Reader(memoryview(self._mapped), path)
         num_tensors, num_values = reader.header()
         self.metadata = dict(reader.pairs(num_values))
         infos = [reader.tensor_info() for _ in range(num_tensors)]
@@ -80,10 +80,15 @@ class GgufFile:
         if not isinstance(alignment, int) or alignment < 1:
             raise ModelError(f"{path} is corrupt: alignment {alignment!r} is not a positive number")
         data_start = -(-reader.offset // alignment) * alignment
-        whole = np.frombuffer(mapped, dtype=np.uint8)
+        whole = np.frombuffer(self._mapped, dtype=np.uint8)
         self.tensors = {info.name: _map_tensor(info, whole, data_start, path) for info in infos}
         if len(self.tensors) != num_tensors:
             raise ModelError(f"{path} is corrupt: two tensors have the same name")
+
+    def release(self) -> None:
+        """Let go of the memory that what was read takes; what is read again comes from the file."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._mapped.madvise(mmap.MADV_DONTNEED)
 
 
 @dataclass(frozen=True, slots=True)

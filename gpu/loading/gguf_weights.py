@@ -37,6 +37,7 @@ class GgufWeights:
 
     def __init__(self, file: GgufFile, head_dim: int) -> None:
         self.source = str(file.path)
+        self.release = file.release  # the memory of what was read
         self._head_dim = head_dim
         # Only files of this architecture keep the halves of each rotated head interleaved.
         self._interleaved = file.metadata.get("general.architecture") == "llama"

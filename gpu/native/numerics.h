@@ -208,9 +208,8 @@ INLINE floats exp_of(floats x) {
 }
 
 #ifdef HAS_VNNI
-/* 2 to the power of x, for x of at most 127; within 5 parts in 10^6. */
+/* 2 to the power of a finite x of at most 127; within 5 parts in 10^6. */
 INLINE floats power_of_2(floats x) {
-    x = larger(x, splat(-126.0f));
     floats whole = (floats)_mm512_roundscale_ps((__m512)x, 0), r = x - whole;
     floats p = splat(9.618129e-3f);
     p = p * r + 5.550411e-2f;
@@ -226,6 +225,7 @@ INLINE floats silu(floats x) {
 #ifdef HAS_VNNI
     floats power = x * -1.44269504f;
     power = -larger(-power, splat(-126.0f)); /* infinity would have no inverse */
+    power = larger(power, splat(-126.0f));
     return x * inverse_of(power_of_2(power) + 1.0f);
 #else
     return x * inverse_of(exp_of(-x) + 1.0f);

@@ -4,7 +4,7 @@
 #include "products.h"
 
 #define QUERIES 12      /* query rows of a tile */
-#define WIDE 96         /* query rows of a span */
+#define WIDE 192        /* query rows of a span */
 #define LEAST_WIDE 16   /* query rows for which a span pays */
 #define LEAST_SHARED 64 /* positions that are worth sharing */
 

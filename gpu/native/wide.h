@@ -10,6 +10,10 @@ static size_t attention_size(int dim) {
 }
 
 #ifdef HAS_AMX
+/* The score of what is not seen: beside any that is, its weight is zero, and what a row has summed
+ * while it saw nothing is multiplied by zero once it does. */
+#define UNSEEN -1e30f
+
 #define STRIPS (CHUNK / LANES)
 
 /* What a task works on. Query rows are a token's heads, token after token. */
@@ -62,7 +66,7 @@ static void take_queries(const Model *m, const Step *step, const Scratch *s, con
                     keep_parts(load(query + d + i) * scale, to + i, to + TILE * GROUP + i);
             a->end[row] = end < span->end ? end : span->end;
             a->begin[row] = window && end > window ? end - window : 0;
-            a->most[row] = -INFINITY;
+            a->most[row] = UNSEEN;
             a->total[row] = 0;
         }
     }
@@ -132,7 +136,7 @@ static void score_tile(const Attention *a, int tile, int strips, int dim) {
  * to the new maximum. */
 static void soften_row(Attention *a, int row, int base, int strips, int dim) {
     float *scores = a->scores + row % TILE * CHUNK;
-    floats most = splat(-INFINITY);
+    floats most = splat(UNSEEN);
     for (int i = 0; i < strips; i++) {
         floats s = load(scores + i * LANES);
         int at = base + i * LANES;
@@ -141,7 +145,7 @@ static void soften_row(Attention *a, int row, int base, int strips, int dim) {
             low = low < 0 ? 0 : low > LANES ? LANES : low;
             high = high < 0 ? 0 : high > LANES ? LANES : high;
             __mmask16 seen = (__mmask16)(((1u << high) - 1) & ~((1u << low) - 1));
-            s = (floats)_mm512_mask_blend_ps(seen, (__m512)splat(-INFINITY), (__m512)s);
+            s = (floats)_mm512_mask_blend_ps(seen, (__m512)splat(UNSEEN), (__m512)s);
             store(scores + i * LANES, s);
         }
         most = larger(most, s);
@@ -157,7 +161,6 @@ static void soften_row(Attention *a, int row, int base, int strips, int dim) {
     Bfloat *weights = a->weights + row % TILE * GROUP;
     for (int i = 0; i < strips; i++) {
         floats s = load(scores + i * LANES), w = power_of_2(s - level);
-        w = (floats)((ints)w & (s > splat(-INFINITY)));
         total += w;
         keep_bfloats(w, weights + i / 2 * TILE * GROUP + i % 2 * LANES);
     }
