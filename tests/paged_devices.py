@@ -17,7 +17,7 @@ from .kernels import interpreter  # noqa: F401  # before any kernel: here they a
 from stepahead.gpu.cuda import logprobs as logprobs_of
 from stepahead.gpu.cuda.changes import Changes, TableShape
 from stepahead.gpu.cuda.decoder import PagedDecoder
-from stepahead.gpu.cuda.device import CudaDevice, Post
+from stepahead.gpu.cuda.device import CudaDevice
 from stepahead.gpu.cuda.graphs import Capture
 from stepahead.gpu.cuda.opening import Place, open_paged_device
 from stepahead.gpu.cuda.ops import TorchOps, TritonOps
@@ -30,6 +30,7 @@ from stepahead.gpu.cuda.weights import load_decoder_weights
 from stepahead.gpu.loading.weights import Weights
 from stepahead.gpu.logits_processors import LogitsProcessors
 from stepahead.gpu.options import DeviceOptions
+from stepahead.gpu.queued import Post
 
 from .device_driver import call_at_once
 

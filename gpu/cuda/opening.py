@@ -20,9 +20,10 @@ from ..memory import PoolSize, size_host, size_pool
 from ..models.config import ModelConfig
 from ..models.opening import OpenModel, has_fast_decoder, open_model
 from ..options import DeviceOptions
+from ..queued import Post
 from ..reloading import require_same_shape
 from .decoder import PagedDecoder
-from .device import CudaDevice, Post
+from .device import CudaDevice
 from .finding import require_gpu
 from .graphs import Capture, CudaCapture, GraphFacts
 from .kv_memory import KVMemory, kv_dtype_of
