@@ -12,8 +12,8 @@ from .options import DeviceOptions
 
 _SHARE = 0.25  # of free memory
 _CEILING = 4 * 2**30  # bytes
-_CONTEXTS = 4  # sequences at full length that there is room for, where memory allows
-_POSITIONS = 32_768  # or this many, where contexts are short
+_CONTEXTS = 3  # sequences at full length that there is room for, where memory allows
+_POSITIONS = 24_576  # or this many, where contexts are short
 
 # What decides between moving a block and computing it again: orders of magnitude of a few cores.
 # Moving wins by far, unless others share most of what would be moved.
@@ -32,7 +32,7 @@ class PoolSize:
 def size_pool(options: DeviceOptions, *, context_length: int, position_bytes: int) -> PoolSize:
     """Blocks from `num_blocks`, else from `kv_memory`, else what a process may take unasked.
 
-    That is room for four sequences at full length or 32,768 positions, whichever is more, but no
+    That is room for three sequences at full length or 24,576 positions, whichever is more, but no
     more than every slot at full length would fill, a quarter of free memory, or 4 GiB: memory once
     touched stays taken, since finished sequences are kept for those that begin like them. A
     sequence may become as long as the model and the pool allow, or as the option says.

@@ -134,11 +134,11 @@ def test_more_positions_than_the_memory_holds_are_refused() -> None:
 @pytest.mark.parametrize(
     ("context", "slots", "bytes_free", "positions"),
     [
-        (8_192, 64, 2**40, 4 * 8_192),
-        (65_536, 64, 2**40, 4 * 65_536),
-        (512, 256, 2**40, 32_768),
+        (8_192, 64, 2**40, 3 * 8_192),
+        (65_536, 64, 2**40, 3 * 65_536),
+        (512, 256, 2**40, 24_576),
         (8_192, 2, 2**40, 2 * 8_192),
-        (8_192, 64, 1_000_000, 25_000 // 16 * 16),
+        (8_192, 64, 800_000, 20_000 // 16 * 16),
     ],
     ids=["contexts", "long contexts", "short contexts", "few sequences", "little memory"],
 )
