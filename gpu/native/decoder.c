@@ -25,6 +25,15 @@ static void add_product(Member *own, const Matrix *w, const Activations *x, floa
     pass(own);
 }
 
+/* As near as what the products are made in. */
+INLINE floats silu_in(Form form, floats x) {
+#ifdef HAS_VNNI
+    if (form == TILES) return rough_silu(x);
+#endif
+    (void)form;
+    return silu(x);
+}
+
 /* silu(gate) * up for 32 columns at once, kept as the input of `down`. */
 static void gate_up(Member *own, const Matrix *w, const Activations *x, Activations *to, int count, Form next) {
     float gate[2][BATCH][LANES] __attribute__((aligned(64))), up[2][BATCH][LANES] __attribute__((aligned(64)));
@@ -39,9 +48,8 @@ static void gate_up(Member *own, const Matrix *w, const Activations *x, Activati
             multiply(w, 4 * g, 2, ready, x, first, size, form, gate);
             multiply(w, 4 * g + 2, 2, unpacked_panel(ready, 2, w), x, first, size, form, up);
             for (int t = 0; t < size; t++) {
-                for (int i = 0; i < 2; i++) {
-                    store(group + i * LANES, silu(load(gate[i][t])) * load(up[i][t]));
-                }
+                for (int i = 0; i < 2; i++)
+                    store(group + i * LANES, silu_in(form, load(gate[i][t])) * load(up[i][t]));
                 keep_group(group, to, first + t, g, next);
             }
         }
