@@ -1,12 +1,12 @@
 """The journal: one counter that numbers every message of an engine, and one clock.
 
-Sinks (recording, logs, timelines) attach here, so that actors know nothing of them; while nobody
-listens a message costs its number and its time.
+Sinks (logs, metrics, timelines) and the recorder attach here, so that actors know nothing of them;
+while nobody listens a message costs its number and its time.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ..messages import Message
 
@@ -48,6 +48,20 @@ class ActorFailed:
 Sink: TypeAlias = Callable[[str, Turn[Message]], None]  # (actor, its turn)
 
 
+Row: TypeAlias = tuple[str, int, int, int, int, Any]
+"""A message as it is kept, after actor, turn, the turn's time, its number and its time."""
+
+
+class Keeper(Protocol):
+    """Keeps every message. For one that is noted it is given a row and no turn, since building
+    that for nobody else would be most of what recording costs."""
+
+    keep: Callable[[Row], object]
+
+    def hear(self, actor: str, turn: Turn[Any]) -> None:
+        """A turn begins with messages that were posted."""
+
+
 class Heard(NamedTuple):
     """A turn with the actor that took it: what a log consists of."""
 
@@ -63,6 +77,7 @@ class Journal:
         self._seq = 0
         self._turn = 0
         self._sinks: list[Sink] = []
+        self._keeper: Keeper | None = None
         self.failure: ActorFailed | None = None  # the first one
 
     @property
@@ -79,6 +94,8 @@ class Journal:
         """An actor takes these messages as one turn."""
         self._turn += 1
         turn = Turn(self._turn, self.clock(), envelopes)
+        if self._keeper is not None:
+            self._keeper.hear(actor, turn)
         if self._sinks:
             self.announce(actor, turn)
         return turn
@@ -86,11 +103,16 @@ class Journal:
     def note(self, actor: str, message: Message) -> None:
         """Number a message that `actor` takes at once, as a turn of its own: a question that is
         asked and answered within another actor's turn."""
+        self._seq = seq = self._seq + 1
+        self._turn = number = self._turn + 1
+        keeper = self._keeper
+        if keeper is None and not self._sinks:
+            return
+        now_ns = self.clock()
+        if keeper is not None:
+            keeper.keep((actor, number, now_ns, seq, now_ns, message))
         if self._sinks:
-            self.begin_turn(actor, [self.stamp(message)])
-        else:
-            self._seq += 1
-            self._turn += 1
+            self.announce(actor, Turn(number, now_ns, [Envelope(seq, now_ns, message)]))
 
     def announce(self, actor: str, turn: Turn[Any]) -> None:
         """Tell every sink of a turn."""
@@ -106,3 +128,7 @@ class Journal:
         """Call `sink` for every turn from now on, as it begins; returns its detachment."""
         self._sinks.append(sink)
         return lambda: self._sinks.remove(sink)
+
+    def keep(self, keeper: Keeper | None) -> None:
+        """Let `keeper` have every message from now on, before any sink; None: nobody."""
+        self._keeper = keeper

@@ -105,7 +105,7 @@ def test_what_recording_costs_is_told_run_by_run(
     monkeypatch.setattr(host, "RECORDED", 3)
     monkeypatch.setattr(host, "RECORDED_STEP_S", 0.001)
     monkeypatch.setattr(host, "RECORDED_STEPS", 12)
-    monkeypatch.setattr(recorder_bench, "MESSAGES", 200)
+    monkeypatch.setattr(recorder_bench, "BLOCKS", 2)
     monkeypatch.setattr(recorder_bench, "STEPS", 3)
     monkeypatch.setattr(recorder_bench, "SNAPSHOTS", 2)
 

@@ -5,21 +5,21 @@ They are encoded when they are written.
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
+from typing import Any
 
 from ...gpu.device import DeviceFacts
-from ...messages import ConfigError, Message
+from ...messages import ConfigError
 from ..config import EngineConfig, GrammarBackend
 from ..cores import Cores, CoreSetup
-from ..journal import Journal, Turn
-from ..kvpool import PoolAnswer
+from ..journal import Journal, Row, Turn
 from .file import RecordingFile
 from .format import End, Header
 from .privacy import Tokens
 from .reading import Recording
-from .ring import LEAST_MESSAGES, Kept, Ring
+from .ring import LEAST_MESSAGES, PARTS, Kept, Ring, Segment
 from .snapshot import Snapshot
 from .state import state_of
 from .writing import write_recording
@@ -27,7 +27,6 @@ from .writing import write_recording
 logger = logging.getLogger(__name__)
 
 MOST_BYTES = 64 * 2**20  # of messages; the snapshots of four segments come to them
-_ANSWERS = get_args(PoolAnswer)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,40 +77,43 @@ class Recorder:
         self._cores: Cores | None = None
         self._ring = Ring(MOST_BYTES)
         self._is_over = False
-        self._extend = self._ring.segments[-1].parts.extend
-        self._room = LEAST_MESSAGES
-        self._detach = [journal.attach(self._hear)]
-        if file is not None:
-            self._detach.append(journal.attach(file.hear))
+        self._go_on_in(self._ring.segments[-1])
+        journal.keep(self)
+        self._detach = None if file is None else journal.attach(file.hear)
 
     def watch(self, cores: Cores) -> None:
         """The cores are there, so that segments can be opened."""
         self._cores = cores
 
-    def _hear(self, actor: str, turn: Turn[Message]) -> None:
-        """A sink: it costs every message, so it does next to nothing."""
-        self._room -= 1
-        if self._room <= 0 and actor == "scheduler":
-            self._rotate(turn)
+    def hear(self, actor: str, turn: Turn[Any]) -> None:
+        """A turn begins. This costs every message, so it does next to nothing."""
         number, turn_ns, envelopes = turn
+        if len(self._parts) >= self._enough and actor == "scheduler":
+            self._look(turn_ns)
         for seq, t_ns, message in envelopes:
-            self._extend((actor, number, turn_ns, seq, t_ns, message))
+            self.keep((actor, number, turn_ns, seq, t_ns, message))
 
-    def _rotate(self, turn: Turn[Message]) -> None:
+    def _look(self, turn_ns: int) -> None:
         """Before a turn of the Scheduler, when no question is open, a segment may begin."""
+        self._enough = len(self._parts) + LEAST_MESSAGES * PARTS
         cores = self._cores
-        if cores is None or isinstance(turn.envelopes[0].message, _ANSWERS):
-            return
-        self._room = LEAST_MESSAGES
-        if not self._ring.is_full():
-            return
-        segment = self._ring.open(cores.opening(turn.t_ns), Snapshot(cores))
-        self._extend = segment.parts.extend
+        if cores is not None and self._ring.is_full():
+            self._go_on_in(self._ring.open(cores.opening(turn_ns), Snapshot(cores)))
+
+    def _go_on_in(self, segment: Segment) -> None:
+        self._parts = segment.parts
+        self._enough = LEAST_MESSAGES * PARTS  # parts, after which it is measured
+        self.keep: Callable[[Row], object] = segment.parts.extend
 
     @property
     def num_rotations(self) -> int:
         """How often a segment was opened, with a snapshot of the cores."""
         return self._ring.num_opened
+
+    @property
+    def is_dropping(self) -> bool:
+        """Whether the first messages are gone, so that each that comes takes another's place."""
+        return self._ring.segments[0].opening is not None
 
     @property
     def flight(self) -> Flight:
@@ -121,8 +123,10 @@ class Recorder:
 
     def stop(self) -> None:
         """Record no more."""
-        while self._detach:
-            self._detach.pop()()
+        self._journal.keep(None)
+        if self._detach is not None:
+            self._detach()
+            self._detach = None
 
     def dump(self, path: str | Path, tokens: Tokens = Tokens.KEPT) -> None:
         """Write what is kept, now: a full ring takes seconds, in which an event loop stands still

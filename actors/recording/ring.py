@@ -6,21 +6,19 @@ Intake passed them on, so that their stories have a beginning.
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from ...messages import Finished, Generate
 from ..journal import Envelope, Heard, Turn
 from ..opening import Opening
+from .sizes import held_by
 from .snapshot import Snapshot
 
 LEAST_MESSAGES, MOST_MESSAGES = 256, 16_384  # in a segment; after so few it is measured
 SEGMENTS = 4  # that fit into the bytes
-SAMPLE = 16  # of so many messages one is measured
+SAMPLE = 11  # of so many messages one is measured; prime, as steps say the same ones in turn
 MESSAGE_BYTES = 300  # with its numbers and times
-ARRAY_BYTES = 112
 PARTS = 6  # of a message in a segment's list
 
 
@@ -36,7 +34,8 @@ class Segment:
         self.snapshot = snapshot  # of the cores, where it has an opening
         self.parts: list[Any] = []
         self.bytes = 0  # that its messages keep alive, about, as far as they were measured
-        self._num_measured = 0  # parts
+        self._held = 0  # by its messages
+        self._next_sample = 0  # the number of a message, in this segment
 
     def turns(self, num_parts: int | None = None) -> Iterator[Heard]:
         """What was taken at once, one after another; only the first parts, if so many are given."""
@@ -60,12 +59,13 @@ class Segment:
         return len(self.parts) // PARTS
 
     def measure(self) -> None:
-        """Find out about the messages that came since the last time."""
-        messages = self.parts[self._num_measured + PARTS - 1 :: PARTS]
-        sample = messages[::SAMPLE]
-        each = MESSAGE_BYTES + sum(map(_held_by, sample)) // max(len(sample), 1)
-        self.bytes += each * len(messages)
-        self._num_measured = len(self.parts)
+        """Find out about the messages that came since the last time. The sample goes on where it
+        was: what comes again and again, like a step that crosses block edges, is met as often as
+        it should be."""
+        sampled = self.parts[self._next_sample * PARTS + PARTS - 1 :: SAMPLE * PARTS]
+        self._held += SAMPLE * sum(map(held_by, sampled))
+        self._next_sample += SAMPLE * len(sampled)
+        self.bytes = self._held + self.num_messages * MESSAGE_BYTES
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,24 +122,14 @@ class Ring:
         return sum(segment.bytes for segment in self.segments)
 
     def _forget(self, segment: Segment) -> None:
-        for actor, number, turn_ns, seq, t_ns, message in segment.rows():
+        """Every message passes here once: most are only asked what they are."""
+        parts = segment.parts
+        for place, message in enumerate(parts[PARTS - 1 :: PARTS]):
             kind = type(message)
-            if kind is Generate and actor == "detokenizer":
-                turn = Turn(number, turn_ns, [Envelope(seq, t_ns, message)])
-                self._begun[message.serial] = Heard(actor, turn)
+            if kind is Generate:
+                actor, number, turn_ns, seq, t_ns, _ = parts[place * PARTS : (place + 1) * PARTS]
+                if actor == "detokenizer":
+                    turn = Turn(number, turn_ns, [Envelope(seq, t_ns, message)])
+                    self._begun[message.serial] = Heard(actor, turn)
             elif kind is Finished:
                 self._begun.pop(message.serial, None)
-
-
-def _held_by(message: Any) -> int:
-    """The bytes of the arrays that a message holds, directly or in its parts."""
-    total = 0
-    for field in fields(message):
-        value = getattr(message, field.name)
-        if isinstance(value, np.ndarray):
-            total += ARRAY_BYTES + value.nbytes
-        elif is_dataclass(value):
-            total += _held_by(value)
-        elif isinstance(value, tuple) and value and is_dataclass(value[0]):
-            total += len(value) * _held_by(value[0])
-    return total
