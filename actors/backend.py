@@ -180,7 +180,11 @@ def _open_device(
 
 def _has_gpu_for(config: EngineConfig, path: Path) -> bool:
     """Whether there is a GPU that runs this model, with all that is asked for."""
-    from ..gpu.cuda.finding import find_gpu, why_no_gpu
+    from ..gpu.cuda.driver import has_driver
     from ..gpu.models.opening import has_fast_decoder
 
-    return not config.deterministic and has_fast_decoder(path) and why_no_gpu(find_gpu()) is None
+    if config.deterministic or not has_driver() or not has_fast_decoder(path):
+        return False
+    from ..gpu.cuda.finding import find_gpu, why_no_gpu
+
+    return why_no_gpu(find_gpu()) is None

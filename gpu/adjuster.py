@@ -5,16 +5,17 @@ ban. Rows that use none of it are not touched, and a batch without any such row 
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from torch import Tensor
 
-from ..messages import Adjustments, Bools, Ints, Longs, RowState
-from .custom_logits import CustomLogits
+from ..messages import Adjustments, Bools, Floats, Ints, Longs, RowState
 from .logits_processors import LogitsProcessors
 from .penalties import Penalties
-from .token_bans import AllowedIds, BadWords, Biases, NoRepeatedNgrams
+from .token_bans import AllowedIds, BadWords, BansOfTokens, Biases, NoRepeatedNgrams
+
+if TYPE_CHECKING:
+    from .custom_logits import CustomLogits
 
 
 class Adjustment(Protocol):
@@ -31,7 +32,7 @@ class Adjustment(Protocol):
         """A slot does not use it any more; a no-op where it never did."""
         ...
 
-    def apply(self, logits: Tensor, at: Longs, slots: Longs, positions: Ints) -> None:
+    def apply(self, logits: Floats, at: Longs, slots: Longs, positions: Ints) -> None:
         """Change rows `at` of float32 logits [rows, vocab] in place.
 
         Row at[i] samples positions[i] of slots[i]; the rows of a slot stand together, in order.
@@ -42,18 +43,18 @@ class Adjustment(Protocol):
 class Adjuster:
     """Every adjustment, and which slots use it."""
 
-    def __init__(self, tokens: Tensor, processors: LogitsProcessors | None = None) -> None:
-        """`tokens` are the tokens by slot, on the logits' device, kept up to date by their owner.
+    def __init__(self, tokens: Ints, processors: LogitsProcessors | None = None) -> None:
+        """`tokens` are the tokens by slot, kept up to date by their owner.
         # [num_slots, positions]"""
         num_slots = len(tokens)
-        self._custom = CustomLogits(tokens, processors or {})
+        self._custom = _custom_logits(tokens, processors)
         self._steps: tuple[Adjustment, ...] = (
             Penalties(tokens),
             Biases(num_slots),
-            self._custom,
+            *((self._custom,) if self._custom else ()),
             AllowedIds(num_slots),
-            BadWords(tokens),
-            NoRepeatedNgrams(tokens),
+            BansOfTokens(BadWords(num_slots), tokens),
+            BansOfTokens(NoRepeatedNgrams(num_slots), tokens),
         )
         self._is_on: tuple[Bools, ...] = tuple(
             np.zeros(num_slots, dtype=np.bool_) for _ in self._steps
@@ -81,11 +82,12 @@ class Adjuster:
             is_on[slot] = False
             step.forget(slot)
 
-    def adjust(self, logits: Tensor, slots: Longs, positions: Ints) -> None:
+    def adjust(self, logits: Floats, slots: Longs, positions: Ints) -> None:
         """Change float32 logits [rows, vocab] in place; each row samples a position of a slot."""
         if not self.slots:
             return
-        self._custom.faults.clear()
+        if self._custom:
+            self._custom.faults.clear()
         for step, is_on in zip(self._steps, self._is_on, strict=True):
             at = is_on[slots].nonzero()[0]
             if len(at):
@@ -94,4 +96,15 @@ class Adjuster:
     @property
     def faults(self) -> Mapping[int, str]:
         """Why slots could not be adjusted in the last step; their logits are not numbers now."""
-        return self._custom.faults
+        return self._custom.faults if self._custom else {}
+
+
+def _custom_logits(tokens: Ints, processors: LogitsProcessors | None) -> "CustomLogits | None":
+    """None where the program brings none: only these are torch's."""
+    if not processors:
+        return None
+    import torch
+
+    from .custom_logits import CustomLogits
+
+    return CustomLogits(torch.from_numpy(tokens), processors)

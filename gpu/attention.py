@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .inputs import ChunkRow, DecodeGroup, StepInputs
-from .kv import PagedKV
+from .tensor_kv import TensorKV
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Workspace:
 class StepAttention:
     """Stores and attends for one step; made anew for every step, so masks are made once."""
 
-    def __init__(self, inputs: StepInputs, kv: PagedKV, workspace: Workspace) -> None:
+    def __init__(self, inputs: StepInputs, kv: TensorKV, workspace: Workspace) -> None:
         self._inputs = inputs
         self._kv = kv
         self._workspace = workspace

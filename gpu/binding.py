@@ -1,34 +1,38 @@
-"""Which way a model is computed: by the native decoder on quantised weights, or by torch."""
+"""Which way a model is computed: by the native decoder on quantised weights, or by torch.
+
+Here the ways part, and only the other one imports torch.
+"""
 
 import logging
 
-import torch
-
 from ..messages import ConfigError, ModelError
-from .kv import PagedKV
+from .kv import LayerShape, PagedKV
 from .loading.gguf_weights import GgufWeights
 from .models.opening import OpenModel
 from .native.compiling import NoCompiler
-from .native.decoder import KV_DTYPE, NativeDecoder, default_threads, why_not
+from .native.decoder import NativeDecoder, default_threads, why_not
+from .native.kv import HalfKV
 from .native.library import load_library
 from .options import DeviceOptions
-from .step_model import StepModel, TorchModel
-from .tiles import TiledModel
+from .step_model import StepModel
 
 logger = logging.getLogger(__name__)
 
 QUANTISED = ("int8", "int4")
 
+NATIVE = "float16"  # what the native decoder keeps keys and values in, and nobody else
+ITEM_BYTES = {"float32": 4, "bfloat16": 2, NATIVE: 2}
 
-def choose_kv_dtype(model: OpenModel, options: DeviceOptions, dtype: torch.dtype) -> torch.dtype:
+
+def choose_kv_dtype(model: OpenModel, options: DeviceOptions, dtype: str) -> str:
     """What keys and values are kept in, which also tells how the model is computed: float16 is
-    the native decoder's, everything else is torch's in that dtype.
+    the native decoder's, everything else torch's in that dtype.
 
     Raises ConfigError where quantised weights are asked for and cannot be run.
     """
     reason = why_not_native(model, options)
     if reason is None:
-        return KV_DTYPE
+        return NATIVE
     if options.quantization in QUANTISED:
         raise ConfigError(f"quantization {options.quantization} cannot be had: {reason}")
     logger.info("weights are not computed as they are packed: %s", reason)
@@ -56,6 +60,18 @@ def why_not_native(model: OpenModel, options: DeviceOptions) -> str | None:
     return None if is_fast else "the processor has neither AVX-512 VNNI nor AVX2"
 
 
+def make_kv(
+    layers: tuple[LayerShape, ...], dtype: str, *, num_blocks: int, block_size: int
+) -> PagedKV:
+    """Memory for keys and values in this dtype. Raises MemoryError, or ValueError where numpy
+    cannot count that far."""
+    if dtype == NATIVE:
+        return HalfKV(layers, num_blocks=num_blocks, block_size=block_size)
+    from .torch_model import make_tensor_kv
+
+    return make_tensor_kv(layers, dtype, num_blocks=num_blocks, block_size=block_size)
+
+
 def bind(
     model: OpenModel,
     max_model_len: int,
@@ -80,9 +96,10 @@ def bind(
 def _bind(
     model: OpenModel, max_model_len: int, kv: PagedKV, bits: int, deterministic: bool
 ) -> StepModel:
-    if kv.dtype != KV_DTYPE:
-        decoder = model.build(max_model_len)
-        return TiledModel(decoder, kv) if deterministic else TorchModel(decoder, kv)
+    if not isinstance(kv, HalfKV):
+        from .torch_model import bind_decoder
+
+        return bind_decoder(model, max_model_len, kv, deterministic=deterministic)
     if model.fast is None:
         raise ModelError("models of this family cannot be run on quantised weights")
     config, source = model.fast

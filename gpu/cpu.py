@@ -1,4 +1,4 @@
-"""CpuDevice: torch on the processor, one thread that runs steps in order."""
+"""CpuDevice: one thread of the processor that runs steps in order."""
 
 import threading
 from collections.abc import Callable
@@ -6,14 +6,12 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-import torch
-
 from ..messages import ConfigError, StepFailed
-from .binding import bind, bits_of, choose_kv_dtype
+from .binding import ITEM_BYTES, bind, bits_of, choose_kv_dtype, make_kv
 from .choices import auto_dtype
 from .device import DeviceFacts, StepAddress
 from .huge_pages import huge_pages
-from .kv import PagedKV, bytes_per_position
+from .kv import bytes_per_position
 from .loading.resolve import resolve_model
 from .logits_processors import LogitsProcessors
 from .memory import give_memory_back, size_host, size_pool
@@ -108,11 +106,11 @@ def _load(options: DeviceOptions, processors: LogitsProcessors) -> tuple[StepRun
     dtype = choose_dtype(options.dtype)
     model = open_model(resolve_model(options.model), dtype, generic=options.generic)
     kv_dtype = choose_kv_dtype(model, options, dtype)
-    position_bytes = bytes_per_position(model.layers, kv_dtype)
+    position_bytes = bytes_per_position(model.layers, ITEM_BYTES[kv_dtype])
     pool = size_pool(options, context_length=model.context_length, position_bytes=position_bytes)
     host = size_host(options, position_bytes=position_bytes)
     try:
-        paged_kv = partial(PagedKV, model.layers, block_size=options.block_size, dtype=kv_dtype)
+        paged_kv = partial(make_kv, model.layers, kv_dtype, block_size=options.block_size)
         kv = paged_kv(num_blocks=pool.num_blocks)
         host_kv = paged_kv(num_blocks=host.num_blocks) if host.num_blocks else None
         tables = SlotTables(options.num_slots, pool.max_model_len, options.block_size)
@@ -124,7 +122,7 @@ def _load(options: DeviceOptions, processors: LogitsProcessors) -> tuple[StepRun
     touching = threading.Thread(target=kv.touch, name="stepahead-touch", daemon=True)
     touching.start()
     try:
-        with torch.inference_mode(), huge_pages():
+        with huge_pages():
             bound = bind(
                 model,
                 pool.max_model_len,
@@ -137,7 +135,7 @@ def _load(options: DeviceOptions, processors: LogitsProcessors) -> tuple[StepRun
     facts = DeviceFacts(
         model=Path(options.model).name,
         device="cpu",
-        dtype="quantised" if kv_dtype != dtype else str(dtype).removeprefix("torch."),
+        dtype="quantised" if kv_dtype != dtype else dtype,
         vocab_size=model.vocab_size,
         max_model_len=pool.max_model_len,
         block_size=options.block_size,
@@ -151,8 +149,6 @@ def _load(options: DeviceOptions, processors: LogitsProcessors) -> tuple[StepRun
     return StepRunner(bound, tables, kv, host_kv, processors), facts
 
 
-def choose_dtype(name: str) -> torch.dtype:
+def choose_dtype(name: str) -> str:
     """The type to compute in; `auto` is what suits the processor."""
-    if name == "auto":
-        name = auto_dtype(read_processor()).value
-    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
+    return auto_dtype(read_processor()).value if name == "auto" else name

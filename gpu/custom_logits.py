@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..messages import Adjustments, Ints, Longs, RowState
+from ..messages import Adjustments, Floats, Ints, Longs, RowState
 from .logits_processors import LogitsProcessor, LogitsProcessors, ProcessedRows
 from .uploads import for_device, uploaded
 
@@ -57,10 +57,13 @@ class CustomLogits:
     def forget(self, slot: int) -> None:
         self._calls.pop(slot, None)
 
-    def apply(self, logits: Tensor, at: Longs, slots: Longs, positions: Ints) -> None:
+    @torch.inference_mode()
+    def apply(self, logits: Floats, at: Longs, slots: Longs, positions: Ints) -> None:
+        """On the processor."""
+        values = torch.from_numpy(logits)
         for call in self.calls(at, slots, positions):
             processor = self._processors[call.name]
-            for part, is_spoiled in run_call(call, processor, logits, self._tokens, self.faults):
+            for part, is_spoiled in run_call(call, processor, values, self._tokens, self.faults):
                 for slot in part.slots[is_spoiled.nonzero()[:, 0].tolist()].tolist():
                     self.faults.setdefault(slot, spoiled_by(call.name))
 

@@ -1,22 +1,20 @@
 """Cuts: the least logit of each row that top-k, top-p and min-p leave.
 
 A row's cut has the same bits whatever is sampled beside it. So sums go along one row at a time, in
-an order that its length alone decides: torch adds up a wide row in another order where it is alone.
+an order that its length alone decides.
 """
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ..messages.arrays import Bools, Floats, Ints, Longs
 
 _CANDIDATES = (256, 4096)  # likeliest tokens looked at before a whole row is sorted
 
 
-def cuts_of(scaled: Tensor, top_k: Ints, top_p: Floats, min_p: Floats) -> Floats:
+def cuts_of(scaled: Floats, top_k: Ints, top_p: Floats, min_p: Floats) -> Floats:
     """The least scaled logit that each row may sample; minus infinity where all may be.
-    # scaled float32 [rows, vocab], on the host"""
+    # scaled float32 [rows, vocab]"""
     cuts = np.full(len(scaled), -np.inf, dtype=np.float32)
     vocab = scaled.shape[1]
     has_top = ((top_k > 0) & (top_k < vocab)) | (top_p < 1)
@@ -26,20 +24,20 @@ def cuts_of(scaled: Tensor, top_k: Ints, top_p: Floats, min_p: Floats) -> Floats
         cuts[wanted] = _top_cuts(_some(scaled, wanted), k.astype(np.int64), top_p[wanted])
     has_min_p = min_p > 0
     if has_min_p.any():
-        best = scaled.amax(dim=-1).numpy()
+        best = scaled.max(axis=1)
         log_share = np.log(min_p, where=has_min_p, out=np.full_like(min_p, -np.inf))
         cuts = np.maximum(cuts, best + log_share)
     return cuts
 
 
-def _top_cuts(scaled: Tensor, top_k: Longs, top_p: Floats) -> Floats:
+def _top_cuts(scaled: Floats, top_k: Longs, top_p: Floats) -> Floats:
     """Look at the likeliest candidates first, and at more where those do not suffice."""
     cuts = np.empty(len(scaled), dtype=np.float32)
     masses = _masses(scaled, (top_k >= scaled.shape[1]) & (top_p < 1))
     open_rows = np.arange(len(scaled))
     for wanted in (*_CANDIDATES, scaled.shape[1]):
         count = min(wanted, scaled.shape[1])
-        likeliest: Floats = _some(scaled, open_rows).topk(count, dim=-1).values.numpy()
+        likeliest = _likeliest(scaled, open_rows, count)
         found, is_settled = _cuts_among(
             likeliest, scaled.shape[1], top_k[open_rows], top_p[open_rows], masses[open_rows]
         )
@@ -50,11 +48,11 @@ def _top_cuts(scaled: Tensor, top_k: Longs, top_p: Floats) -> Floats:
     return cuts
 
 
-def _masses(scaled: Tensor, is_wanted: Bools) -> NDArray[np.float64]:
+def _masses(scaled: Floats, is_wanted: Bools) -> NDArray[np.float64]:
     """How many times as likely as its likeliest token all of a row are together.  # [rows]"""
     masses = np.ones(len(scaled))
     for row in is_wanted.nonzero()[0].tolist():
-        values: Floats = scaled[row].numpy()
+        values = scaled[row]
         masses[row] = np.exp(values - values.max()).sum(dtype=np.float64)
     return masses
 
@@ -85,5 +83,16 @@ def _cuts_among(
     return cuts, is_settled
 
 
-def _some(values: Tensor, rows: Longs) -> Tensor:
-    return values if len(rows) == len(values) else values[torch.from_numpy(rows)]
+def _likeliest(values: Floats, rows: Longs, count: int) -> Floats:
+    """The largest of each of these rows, falling.  # [rows, count]"""
+    found: Floats = np.empty((len(rows), count), dtype=np.float32)
+    first = values.shape[1] - count
+    for line, row in zip(found, rows.tolist(), strict=True):
+        largest = np.partition(values[row], first)[first:] if first else values[row].copy()
+        largest.sort()
+        line[:] = largest[::-1]
+    return found
+
+
+def _some(values: Floats, rows: Longs) -> Floats:
+    return values if len(rows) == len(values) else values[rows]

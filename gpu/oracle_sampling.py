@@ -7,7 +7,6 @@ token is what the oracle says.
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-import torch
 
 from ..messages import Bools, Ints, Longs, RowState
 from .adjuster import Adjuster
@@ -31,7 +30,7 @@ class OracleSampler:
         self._tables = tables
         self._vocab_size = vocab_size
         self._draws = draws
-        self._adjuster = Adjuster(torch.from_numpy(tables.tokens), processors)
+        self._adjuster = Adjuster(tables.tokens, processors)
 
     @property
     def faults(self) -> Mapping[int, str]:
@@ -63,11 +62,11 @@ class OracleSampler:
         chosen = [row for row, _ in known]
         logits = np.stack([oracle.logits(prefix, self._vocab_size) for _, prefix in known])
         at, places = slots[chosen], positions[chosen]
-        self._adjuster.adjust(torch.from_numpy(logits), at, places)
+        self._adjuster.adjust(logits, at, places)
         for line, row in zip(logits, chosen, strict=True):
             if (mask := allowed[row]) is not None:
                 line[~mask] = -np.inf
         rows = SamplingRows.of(self._tables, at, places, is_greedy=not self._draws)
-        drawn = sample(torch.from_numpy(logits), rows)
+        drawn = sample(logits, rows)
         for row, token_id in zip(chosen, drawn.tolist(), strict=True):
             sampled[row] = token_id

@@ -1,16 +1,14 @@
 """Penalties: repetition of prompt and output, frequency and presence of the output.
 
-How often each token stands in a slot's output is counted on the device. A count takes in what the
-slot's row of tokens has gained since, so it follows from that row alone: whatever was preempted,
-sampled ahead or taken over starts from the confirmed tokens and comes to the same.
+A count takes in what the slot's row of tokens has gained since, so it follows from that row alone:
+whatever was preempted, sampled ahead or taken over starts from the confirmed tokens and comes to
+the same.
 """
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from ..messages import Adjustments, Ints, Longs, RowState
+from ..messages import Adjustments, Bools, Floats, Ints, Longs, RowState
 from .row_pool import RowPool
 from .slots import expand_rows
 
@@ -18,15 +16,15 @@ from .slots import expand_rows
 class Penalties:
     """The counts and penalties of the slots that have any."""
 
-    def __init__(self, tokens: Tensor) -> None:
+    def __init__(self, tokens: Ints) -> None:
         """`tokens` are the tokens by slot.  # [num_slots, positions]"""
         num_slots = len(tokens)
         self._tokens = tokens
         self._prompts = np.zeros(num_slots, dtype=np.int32)
         self._counted = np.zeros(num_slots, dtype=np.int32)  # tokens taken in, the prompt's first
         self._factors, self._each, self._once = np.zeros((3, num_slots), dtype=np.float32)
-        self._counts = RowPool(num_slots, torch.int32)  # of the tokens of the output
-        self._in_prompt = RowPool(num_slots, torch.bool)  # only where repetition counts
+        self._counts = RowPool(num_slots, np.int32)  # of the tokens of the output
+        self._in_prompt = RowPool(num_slots, np.bool_)  # only where repetition counts
 
     def uses(self, adjustments: Adjustments) -> bool:
         return adjustments.has_penalties
@@ -42,43 +40,36 @@ class Penalties:
         self._counts.drop(slot)
         self._in_prompt.drop(slot)
 
-    def apply(self, logits: Tensor, at: Longs, slots: Longs, positions: Ints) -> None:
-        base = self._take_in(logits, slots, positions)
-        counts = self._counts.take(slots)  # [rows, vocab]
+    def apply(self, logits: Floats, at: Longs, slots: Longs, positions: Ints) -> None:
+        base = self._take_in(logits.shape[1], slots, positions)
+        counts: Ints = self._counts.take(slots)  # [rows, vocab]
         self._count(counts, np.arange(len(slots)), slots, base, positions)  # drafts before it
-        # A sequence has said little of the vocabulary: only that is looked up and put back. A GPU
-        # would have to be waited for to find it; there a kernel looks at all (kernels/adjust.py).
-        rows, token_ids = self._known(counts, slots).nonzero(as_tuple=True)
-        count = counts[rows, token_ids]
-        where = torch.from_numpy(at).to(logits.device)[rows], token_ids
+        # A sequence has said little of the vocabulary: only that is looked up and put back.
+        rows, token_ids = self._known(counts, slots).nonzero()
+        count = counts[rows, token_ids].astype(np.float32)
+        where, of = (at[rows], token_ids), slots[rows]
         values = logits[where]
-        factor = self._of(self._factors, slots, rows)
-        values = torch.where(values > 0, values / factor, values * factor)
-        values -= self._of(self._each, slots, rows) * count
-        values -= self._of(self._once, slots, rows) * (count > 0)
+        factor = self._factors[of]
+        values = np.where(values > 0, values / factor, values * factor)
+        values -= self._each[of] * count
+        values -= self._once[of] * (count > 0)
         logits[where] = values
 
-    def _known(self, counts: Tensor, slots: Longs) -> Tensor:
+    def _known(self, counts: Ints, slots: Longs) -> Bools:
         """What is penalised: what was said, and for repetition the prompt.  # [rows, vocab]"""
-        is_known = counts > 0
+        is_known: Bools = counts > 0
         has_factor = (self._factors[slots] != 1).nonzero()[0]
         if len(has_factor):
-            some = torch.from_numpy(has_factor).to(counts.device)
-            is_known[some] |= self._in_prompt.take(slots[has_factor])
+            is_known[has_factor] |= self._in_prompt.take(slots[has_factor])
         return is_known
 
-    @staticmethod
-    def _of(column: NDArray[np.float32], slots: Longs, rows: Tensor) -> Tensor:
-        """A column's value for each of these rows of the batch."""
-        return torch.from_numpy(column[slots]).to(rows.device)[rows]
-
-    def _take_in(self, logits: Tensor, slots: Longs, positions: Ints) -> Ints:
+    def _take_in(self, vocab: int, slots: Longs, positions: Ints) -> Ints:
         """Count every token before the first position that each slot samples; that, by row."""
         is_first = np.ones(len(slots), dtype=np.bool_)
         is_first[1:] = slots[1:] != slots[:-1]
         own, base = slots[is_first], positions[is_first]
         for slot in own[self._counts.places(own) < 0].tolist():
-            self._begin(slot, logits)
+            self._begin(slot, vocab)
         counted = self._counted[own]
         assert (counted <= base).all(), "a token was counted that did not stay"
         self._count(self._counts.table, self._counts.places(own), own, counted, base)
@@ -86,20 +77,16 @@ class Penalties:
         by_row: Ints = base[np.cumsum(is_first) - 1]
         return by_row
 
-    def _begin(self, slot: int, logits: Tensor) -> None:
-        self._counts.start(slot, logits)
+    def _begin(self, slot: int, vocab: int) -> None:
+        self._counts.start(slot, vocab)
         self._counted[slot] = self._prompts[slot]
         if self._factors[slot] != 1:
-            prompt = self._tokens[slot, : int(self._prompts[slot])].long()
-            self._in_prompt.start(slot, logits)[prompt] = True
+            prompt = self._tokens[slot, : self._prompts[slot]]
+            self._in_prompt.start(slot, vocab)[prompt] = True
 
-    def _count(self, counts: Tensor, places: Longs, slots: Longs, starts: Ints, ends: Ints) -> None:
+    def _count(
+        self, counts: NDArray[np.int32], places: Longs, slots: Longs, starts: Ints, ends: Ints
+    ) -> None:
         """Count the tokens of slots from `starts` to `ends` into these rows of `counts`."""
         rows, positions = expand_rows(starts, ends - starts)
-        if not len(rows):
-            return
-        device = self._tokens.device
-        of_slots = torch.from_numpy(slots[rows]).to(device)
-        token_ids = self._tokens[of_slots, torch.from_numpy(positions).to(device)].long()
-        where = torch.from_numpy(places[rows]).to(device), token_ids
-        counts.index_put_(where, counts.new_ones(()), accumulate=True)
+        np.add.at(counts, (places[rows], self._tokens[slots[rows], positions]), 1)

@@ -3,8 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from ..messages import ModelError
 from .binding import bind, bits_of
 from .device import DeviceFacts
@@ -16,7 +14,7 @@ from .runner import StepRunner
 
 
 def load_other_weights(
-    runner: StepRunner, facts: DeviceFacts, options: DeviceOptions, source: Path, dtype: torch.dtype
+    runner: StepRunner, facts: DeviceFacts, options: DeviceOptions, source: Path, dtype: str
 ) -> DeviceFacts:
     """Give the runner the weights of another file, on the device's own thread; returns the facts
     that hold from then on. Both models are in memory until the new one is whole.
@@ -25,7 +23,7 @@ def load_other_weights(
     """
     model = open_model(source, dtype, generic=options.generic)
     require_same_shape(runner.kv.layers, facts, model, source)
-    with torch.inference_mode(), huge_pages():
+    with huge_pages():
         bound = bind(
             model,
             facts.max_model_len,

@@ -4,8 +4,6 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ..messages import Copies, StepDone, StepPlan
 from ..messages.arrays import NO_INTS, Floats, Ints, Longs, frozen_ints
@@ -37,7 +35,7 @@ class StepRunner:
     ) -> None:
         self._model = model
         self._tables = tables
-        self._adjuster = Adjuster(torch.from_numpy(tables.tokens), processors)
+        self._adjuster = Adjuster(tables.tokens, processors)
         self.kv = kv
         self._host = host  # where blocks may be moved to
 
@@ -58,7 +56,6 @@ class StepRunner:
         self._tables.apply(plan)
         self._adjuster.apply(plan.new_rows)
 
-    @torch.inference_mode()
     def run(self, plan: StepPlan, masks_of: MasksOf | None = None) -> StepDone:
         """Make the plan's copies, apply it, compute its rows, and sample those that sample, as
         soon as `masks_of` has given the masks of the plan's rows."""
@@ -76,8 +73,8 @@ class StepRunner:
             sampled = usable(*model.likeliest(plan, self._tables))
         else:
             logits = model.logits(plan, self._tables)
-            raw = None if asked is None else logits[torch.from_numpy(asked.places)].float().numpy()
-            sampled = self._sample(plan, logits.float(), rows, how, masks_of)
+            raw = None if asked is None else logits[asked.places]
+            sampled = self._sample(plan, logits, rows, how, masks_of)
         if not len(rows) and asked is None:
             return StepDone(plan.step, NO_INTS)
         self._tables.record(plan.slots[rows], positions, sampled)
@@ -96,7 +93,7 @@ class StepRunner:
     def _sample(
         self,
         plan: StepPlan,
-        logits: Tensor,
+        logits: Floats,
         rows: Longs,
         how: SamplingRows,
         masks_of: MasksOf | None,
@@ -106,12 +103,11 @@ class StepRunner:
         is_narrow = None
         if plan.masks is not None:
             assert masks_of is not None, "a plan has masks, and nobody brings them"
-            is_narrow = apply_masks(logits.numpy(), rows, masks_of(plan))
+            is_narrow = apply_masks(logits, rows, masks_of(plan))
         return sample(logits, how, is_narrow)
 
     def _logits_behind(self, tokens: Longs) -> Floats:
-        logits: Floats = self._model.logits_behind(torch.from_numpy(tokens)).float().numpy()
-        return logits
+        return self._model.logits_behind(tokens)
 
     def _copy(self, copies: Copies) -> None:
         assert self._host is not None, "a plan moves blocks, and there is no host memory"

@@ -8,8 +8,6 @@ how a sort breaks ties.
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ..messages.arrays import Bools, Floats, Ints, Longs
 from .cuts import cuts_of
@@ -80,31 +78,29 @@ def usable(token_ids: Ints, best: Floats) -> Ints:
     return np.where(np.isfinite(best), token_ids, faults).astype(np.int32)
 
 
-def sample(logits: Tensor, rows: SamplingRows, is_narrow: Bools | None = None) -> Ints:
-    """One token id per row of logits [num_rows, vocab]; NOT_NUMBERS where the logits are not
+def sample(logits: Floats, rows: SamplingRows, is_narrow: Bools | None = None) -> Ints:
+    """One token id per row of float32 logits [num_rows, vocab]; NOT_NUMBERS where they are not
     numbers, NONE_LEFT where all of them are minus infinity.
 
     `is_narrow` tells the rows of which at least half is minus infinity: noise is made for the rest
     alone, and the same tokens are drawn in less time. May write to `logits`, which is the caller's
     no more.
     """
-    wide = logits.float()  # numpy finds the largest of float32 many times faster than torch
     for row, banned in enumerate(rows.banned_ids):
         if banned:
-            wide[row, torch.tensor(banned)] = float("-inf")
-    values = wide.numpy()
-    likeliest = values.argmax(axis=-1)
-    best = values[np.arange(len(values)), likeliest]
+            logits[row, list(banned)] = -np.inf
+    likeliest = logits.argmax(axis=-1)
+    best = logits[np.arange(len(logits)), likeliest]
     token_ids = usable(likeliest.astype(np.int32), best)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         has_room = np.isfinite(best / rows.temperature)  # else huge logits would be infinite
     is_random = (token_ids >= 0) & has_room & (rows.temperature > _LEAST_TEMPERATURE)
     if is_narrow is not None:
         is_few = is_random & is_narrow & rows.are_uncut
-        _draw_few(values, rows, np.flatnonzero(is_few), token_ids)
+        _draw_few(logits, rows, np.flatnonzero(is_few), token_ids)
         is_random &= ~is_few
     if is_random.any():
-        _draw(values, rows, np.flatnonzero(is_random), token_ids)
+        _draw(logits, rows, np.flatnonzero(is_random), token_ids)
     return token_ids
 
 
@@ -121,12 +117,9 @@ def _draw_few(values: Floats, rows: SamplingRows, chosen: Longs, out: Ints) -> N
 def _draw(values: Floats, rows: SamplingRows, chosen: Longs, out: Ints) -> None:
     """Sample the chosen rows into `out`."""
     picked = _some(values, chosen)
-    # Not by torch, whose threads meet after each operation: on a busy machine that takes long.
     with np.errstate(over="ignore"):  # downwards, for the largest has room
         scaled = picked / rows.temperature[chosen][:, None]  # [rows, vocab]
-    cuts = cuts_of(
-        torch.from_numpy(scaled), rows.top_k[chosen], rows.top_p[chosen], rows.min_p[chosen]
-    )
+    cuts = cuts_of(scaled, rows.top_k[chosen], rows.top_p[chosen], rows.min_p[chosen])
     key0, key1 = row_keys(rows.seed[chosen], rows.positions[chosen], rows.index[chosen])
     typical_p = rows.typical_p[chosen]
     is_cut = (cuts > -np.inf) | (typical_p < 1)

@@ -1,29 +1,22 @@
-"""StepModel: what a runner computes with, whichever way a model is bound."""
+"""StepModel: what a runner computes with, whichever way a model is bound. Numpy only, no torch."""
 
 from typing import Protocol, runtime_checkable
 
-from torch import Tensor
-
-from ..messages import StepPlan
-from ..messages.arrays import Floats, Ints
-from .attention import StepAttention, Workspace
-from .inputs import make_inputs
-from .kv import PagedKV
-from .models.opening import Decoder
+from ..messages import Floats, Ints, Longs, StepPlan
 from .slots import SlotTables
 
 
 class StepModel(Protocol):
     """A model that is bound to its KV memory."""
 
-    def logits(self, plan: StepPlan, tables: SlotTables) -> Tensor:
+    def logits(self, plan: StepPlan, tables: SlotTables) -> Floats:
         """Compute a plan that the tables have taken over; logits of each place that it samples.
-        # [num_samples, vocab]"""
+        They are the caller's, to change as well, until the next plan.  # [num_samples, vocab]"""
         ...
 
-    def logits_behind(self, tokens: Tensor) -> Tensor:
+    def logits_behind(self, tokens: Longs) -> Floats:
         """Logits behind tokens of the plan that was computed last, by their places in it.
-        # tokens [places], int64; → [places, vocab]"""
+        # [places, vocab]"""
         ...
 
     def close(self) -> None:
@@ -40,26 +33,3 @@ class ChoosesLikeliest(Protocol):
         of the highest logit, the first of equal ones, and that logit: NaN where any is.
         # both [num_samples]"""
         ...
-
-
-class TorchModel:
-    """A decoder made of torch's operations, over paged attention."""
-
-    def __init__(self, decoder: Decoder, kv: PagedKV) -> None:
-        self._decoder = decoder
-        self._kv = kv
-        self._workspace = Workspace()
-        self._hidden: Tensor | None = None  # of the last plan's tokens  # [tokens, hidden]
-
-    def logits(self, plan: StepPlan, tables: SlotTables) -> Tensor:
-        inputs = make_inputs(plan, tables)
-        attention = StepAttention(inputs, self._kv, self._workspace)
-        self._hidden = self._decoder.forward(inputs, attention)
-        return self.logits_behind(inputs.sampling_tokens)
-
-    def logits_behind(self, tokens: Tensor) -> Tensor:
-        assert self._hidden is not None, "nothing was computed"
-        return self._decoder.head(self._hidden.index_select(0, tokens))
-
-    def close(self) -> None:
-        """Everything is torch's own."""

@@ -16,8 +16,8 @@ from torch import Tensor
 from ..messages import Ints, Longs, frozen_ints, frozen_longs
 from .attention import Scores, Workspace
 from .inputs import rows_past_the_end
-from .kv import PagedKV
 from .slots import SlotTables, expand_rows
+from .tensor_kv import TensorKV
 
 RUN = 512  # positions; torch's kernel for the processor cuts keys at multiples of it
 
@@ -46,7 +46,7 @@ class TileAttention:
     the kernel may go another way by the size of a batch."""
 
     def __init__(
-        self, rows: TileRows, tables: SlotTables, kv: PagedKV, workspace: Workspace
+        self, rows: TileRows, tables: SlotTables, kv: TensorKV, workspace: Workspace
     ) -> None:
         self._kv = kv
         self._workspace = workspace

@@ -16,12 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..messages import ConfigError, StepPlan
+from ..messages import ConfigError, Floats, Longs, StepPlan
 from .attention import Attention, Scores, Workspace
 from .inputs import StepInputs
-from .kv import PagedKV
-from .models.opening import Decoder
+from .models.decoder import Decoder
 from .slots import SlotTables
+from .tensor_kv import TensorKV
 from .tile_attention import TileAttention, TileRows
 from .verify import sampled_tokens
 
@@ -31,7 +31,7 @@ TILE = 16  # tokens: what a product of weights that come from memory takes in it
 class TiledModel:
     """Plans to logits, tile by tile."""
 
-    def __init__(self, decoder: Decoder, kv: PagedKV) -> None:
+    def __init__(self, decoder: Decoder, kv: TensorKV) -> None:
         """Raises ConfigError for a model whose attention has no form of one shape."""
         self._decoder = decoder
         self._kv = kv
@@ -39,12 +39,18 @@ class TiledModel:
         self.tile = TILE if _is_same_at_every_place(decoder, TILE) else 1
         self._hidden: Tensor | None = None  # of the last plan's tokens  # [tokens, hidden]
 
-    def logits(self, plan: StepPlan, tables: SlotTables) -> Tensor:
+    @torch.inference_mode()
+    def logits(self, plan: StepPlan, tables: SlotTables) -> Floats:
         parts = [self._run(rows, tables) for rows in _cut(plan, self.tile)]
         self._hidden = torch.cat(parts)
-        return self.logits_behind(torch.from_numpy(sampled_tokens(plan)))
+        return self.logits_behind(sampled_tokens(plan))
 
-    def logits_behind(self, tokens: Tensor) -> Tensor:
+    @torch.inference_mode()
+    def logits_behind(self, tokens: Longs) -> Floats:
+        logits: Floats = self._head(torch.from_numpy(tokens)).float().numpy()
+        return logits
+
+    def _head(self, tokens: Tensor) -> Tensor:
         assert self._hidden is not None, "nothing was computed"
         hidden, tile = self._hidden, self.tile
         if not len(tokens):

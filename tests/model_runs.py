@@ -7,8 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stepahead.gpu.binding import bind
-from stepahead.gpu.kv import PagedKV
+from stepahead.gpu.binding import NATIVE, bind, make_kv
 from stepahead.gpu.models.opening import open_model
 from stepahead.gpu.slots import SlotTables
 
@@ -40,8 +39,8 @@ def paged_logits(
     steps: Sequence[Sequence[tuple[int, int, int]]],
     *,
     generic: bool = False,
-    dtype: torch.dtype = torch.float32,
-    kv_dtype: torch.dtype | None = None,
+    dtype: str = "float32",
+    native: bool = False,
     block_size: int = BLOCK_SIZE,
     bits: int = 8,
     deterministic: bool = False,
@@ -50,18 +49,21 @@ def paged_logits(
     """Logits after the last token of every row, by (sequence, position), with scattered blocks, of
     which the first `shared` of every sequence are those of the first.
 
-    Keys and values in float16 make it the native decoder's run.
+    It is torch's run, or the native decoder's.
     """
     model = open_model(path, dtype, generic=generic)
     longest = max(map(len, sequences))
     num_blocks = -(-longest // block_size)
     scattered = np.random.default_rng(5).permutation(num_blocks * len(sequences))
     tables = SlotTables(len(sequences), longest, block_size)
-    kv = PagedKV(
-        model.layers, num_blocks=len(scattered), block_size=block_size, dtype=kv_dtype or dtype
+    kv = make_kv(
+        model.layers,
+        NATIVE if native else dtype,
+        num_blocks=len(scattered),
+        block_size=block_size,
     )
-    for keys in (*kv.keys, *kv.values):
-        keys.fill_(float("nan"))  # whatever a block held before must not matter
+    for memory in (*kv.key_bytes, *kv.value_bytes):
+        memory.fill(0xFF)  # NaN in every type: whatever a block held before must not matter
     blocks = scattered.reshape(-1, num_blocks)
     blocks[:, :shared] = blocks[0, :shared]
     new_rows = [
@@ -77,9 +79,8 @@ def paged_logits(
             tables.apply(plan)
             out = bound.logits(plan, tables)
             for row, (slot, start, length) in enumerate(rows):
-                logits[slot, start + length - 1] = (
-                    out[row].float().clone()
-                )  # the next plan takes it
+                own = torch.from_numpy(out[row].copy())  # the next plan takes it
+                logits[slot, start + length - 1] = own
         bound.close()
     return logits
 

@@ -4,18 +4,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from stepahead.gpu.cuts import cuts_of
 from stepahead.gpu.sampling import sample
+from stepahead.messages import Floats
 
 from .sampling_reference import probabilities
 from .test_sampling import make_logits, make_rows
 
-WIDE = 40_000  # torch shares the sum of a row as wide as that among threads, where it is alone
+WIDE = 40_000  # a library may share the sum of so wide a row among threads, where it is alone
 
 
-def _cuts(logits: torch.Tensor, top_p: np.ndarray[Any, Any]) -> list[float]:
+def _cuts(logits: Floats, top_p: np.ndarray[Any, Any]) -> list[float]:
     off = np.zeros(len(top_p), dtype=np.int32)
     return list(cuts_of(logits, off, top_p, off.astype(np.float32)))
 
@@ -24,8 +24,9 @@ def test_top_p_at_its_very_edge_cuts_a_wide_row_alike_alone_and_in_a_batch() -> 
     """Each top_p is what some of the likeliest tokens reach: a bit of difference in the sum over
     the vocabulary decides over the next token."""
     logits = make_logits(40, vocab=WIDE) * 1.5
-    shares = logits.double().softmax(dim=-1).sort(dim=-1, descending=True).values
-    edges = shares.cumsum(dim=-1)[:, 5].float().numpy()
+    shares = np.exp(logits.astype(np.float64))
+    shares /= shares.sum(axis=1, keepdims=True)
+    edges = (-np.sort(-shares, axis=1)).cumsum(axis=1)[:, 5].astype(np.float32)
 
     together = _cuts(logits, edges)
 
@@ -46,29 +47,29 @@ def test_any_part_of_a_batch_draws_what_the_whole_draws(seed: int) -> None:
         "seed": rng.integers(0, 2**63, count),
         "positions": rng.integers(0, 5_000, count),
     }
-    whole = sample(logits.clone(), make_rows(count, **columns))
+    whole = sample(logits.copy(), make_rows(count, **columns))
 
     for size in (1, 2, 7, 20):
         part = rng.choice(count, size, replace=False)
         rows = make_rows(size, **{name: column[part] for name, column in columns.items()})
-        assert sample(logits[part].clone(), rows).tolist() == whole[part].tolist()
+        assert sample(logits[part].copy(), rows).tolist() == whole[part].tolist()
 
 
 @pytest.mark.parametrize("top_k", [0, 3, 300])
 def test_top_p_keeps_what_reaches_it_and_no_more(top_k: int) -> None:
     logits = make_logits(1, vocab=700)
     for top_p in (0.05, 0.5, 0.9, 0.99):
-        kept = probabilities(logits[0].numpy(), top_k=top_k, top_p=top_p) > 0
+        kept = probabilities(logits[0], top_k=top_k, top_p=top_p) > 0
         cut = cuts_of(
             logits, np.array([top_k]), np.array([top_p], np.float32), np.zeros(1, np.float32)
         )
 
-        assert ((logits[0].numpy() >= cut) == kept).all()
+        assert ((logits[0] >= cut) == kept).all()
 
 
 @pytest.mark.parametrize("size", [3e38, -3e38])
 def test_huge_logits_over_a_small_temperature_are_drawn_greedily(size: float) -> None:
-    logits = torch.full((1, 8), -abs(size))
+    logits = np.full((1, 8), -abs(size), dtype=np.float32)
     logits[0, 3] = size / 2
 
     drawn = sample(logits, make_rows(1, temperature=1e-3, top_p=0.9, typical_p=0.9))

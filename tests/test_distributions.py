@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from stepahead.gpu.adjuster import Adjuster
 from stepahead.gpu.sampling import sample
@@ -56,13 +55,13 @@ def test_tokens_are_drawn_with_the_reference_probabilities(
 ) -> None:
     logits = make_logits(1)
     wants = Adjustments(**adjustments)
-    expected = DRAWS * probabilities(adjusted(logits[0].numpy(), PROMPT, SAID, wants), **cuts)
+    expected = DRAWS * probabilities(adjusted(logits[0], PROMPT, SAID, wants), **cuts)
 
     tokens = np.array([[*PROMPT, *SAID, 0]], dtype=np.int32)
-    adjuster = Adjuster(torch.from_numpy(tokens))
+    adjuster = Adjuster(tokens)
     adjuster.apply([make_row(0, PROMPT + SAID, [], num_prompt_tokens=4, adjustments=wants)])
     adjuster.adjust(logits, frozen_longs([0]), frozen_ints([len(PROMPT + SAID)]))
-    sampled = sample(logits.repeat(DRAWS, 1), make_rows(DRAWS, seed=9, **cuts))
+    sampled = sample(logits.repeat(DRAWS, axis=0), make_rows(DRAWS, seed=9, **cuts))
     drawn = np.bincount(sampled, minlength=VOCAB)
 
     assert drawn[expected == 0].sum() == 0

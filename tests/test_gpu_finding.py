@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from stepahead.gpu.cuda.driver import has_driver
 from stepahead.gpu.cuda.finding import GpuFacts, find_gpu, require_gpu, why_no_gpu
 from stepahead.messages import ConfigError
 
@@ -47,6 +48,11 @@ def test_what_is_missing_is_said_with_what_would_work(
     with pytest.raises(AssertionError, match=said):
         raise AssertionError(reason)
     assert "device='cpu'" in reason
+
+
+def test_where_a_gpu_is_found_there_is_a_driver() -> None:
+    """Only where there is one an engine looks for the other."""
+    assert has_driver() or why_no_gpu(find_gpu()) is not None
 
 
 @pytest.mark.skipif(HAS_GPU, reason="this machine has a GPU")

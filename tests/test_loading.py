@@ -24,7 +24,7 @@ from .tiny_models import VOCAB, make_folder, make_model, write_gguf
 
 
 def open_folder(folder: Path) -> None:
-    open_model(folder, torch.float32).build(16)
+    open_model(folder, "float32").build(16)
 
 
 def test_an_existing_path_is_the_model(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_random_bytes_in_a_gguf_header_raise_nothing_but_model_errors(gguf: Path
             damaged[place] = int(rng.integers(0, 256))
         gguf.write_bytes(damaged)
         try:
-            open_model(gguf, torch.float32)
+            open_model(gguf, "float32")
         except ModelError:
             continue
 
@@ -190,7 +190,7 @@ def test_a_gguf_that_announces_a_huge_model_is_refused_before_memory_is_asked_fo
     gguf.write_bytes(content)
 
     with pytest.raises(ModelError, match=r"m\.gguf"):
-        open_model(gguf, torch.float32).build(16)
+        open_model(gguf, "float32").build(16)
 
 
 def test_arrays_nested_without_end_in_a_gguf_are_refused(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_a_gguf_architecture_without_a_fast_path_is_named(tmp_path: Path) -> Non
     writer.close()
 
     with pytest.raises(ModelError, match="'mamba'"):
-        open_model(tmp_path / "m.gguf", torch.float32)
+        open_model(tmp_path / "m.gguf", "float32")
 
 
 def sharded(tmp_path: Path) -> Path:
@@ -289,7 +289,7 @@ def test_truncated_safetensors_are_refused(size: int, generic: bool, tmp_path: P
     file.write_bytes(file.read_bytes()[:size])
 
     with pytest.raises(ModelError, match=r"model\.safetensors"):
-        open_model(folder, torch.float32, generic=generic)
+        open_model(folder, "float32", generic=generic)
 
 
 @pytest.mark.parametrize("generic", [False, True])
@@ -300,7 +300,7 @@ def test_a_missing_tensor_is_named(generic: bool, tmp_path: Path) -> None:
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
     with pytest.raises(ModelError, match=r"model\.layers\.1\.mlp\.up_proj"):
-        open_model(folder, torch.float32, generic=generic).build(16)
+        open_model(folder, "float32", generic=generic).build(16)
 
 
 @pytest.mark.parametrize("generic", [False, True])
@@ -311,7 +311,7 @@ def test_an_unexpected_tensor_is_named(generic: bool, tmp_path: Path) -> None:
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
     with pytest.raises(ModelError, match=r"q_proj\.bias"):
-        open_model(folder, torch.float32, generic=generic).build(16)
+        open_model(folder, "float32", generic=generic).build(16)
 
 
 @pytest.mark.parametrize("generic", [False, True])
@@ -322,7 +322,7 @@ def test_a_misshapen_tensor_is_named(generic: bool, tmp_path: Path) -> None:
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
     with pytest.raises(ModelError, match=r"model\.norm"):
-        open_model(folder, torch.float32, generic=generic).build(16)
+        open_model(folder, "float32", generic=generic).build(16)
 
 
 def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:

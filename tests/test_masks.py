@@ -27,7 +27,7 @@ def make_mask(share: float, vocab: int, seed: int = 0) -> Ints:
 
 @pytest.mark.parametrize("share", SHARES)
 def test_a_mask_leaves_what_it_allows_as_it_was(share: float) -> None:
-    logits = make_logits(3, vocab=VOCAB).numpy()
+    logits = make_logits(3, vocab=VOCAB)
     before = logits.copy()
     mask = make_mask(share, VOCAB)
     allowed = allowed_tokens(mask, VOCAB)
@@ -47,7 +47,7 @@ def test_what_is_not_a_number_fails_a_row_only_where_the_mask_allows_it(share: f
     logits = make_logits(2, vocab=VOCAB)
     logits[0, 3] = logits[1, forbidden] = np.nan
 
-    apply_masks(logits.numpy(), frozen_longs([0, 1]), {0: mask, 1: mask})
+    apply_masks(logits, frozen_longs([0, 1]), {0: mask, 1: mask})
     drawn = sample(logits, make_rows(2))
 
     assert drawn[0] == NOT_NUMBERS
@@ -55,7 +55,7 @@ def test_what_is_not_a_number_fails_a_row_only_where_the_mask_allows_it(share: f
 
 
 def test_a_mask_that_is_shorter_than_the_vocabulary_allows_nothing_beyond_its_end() -> None:
-    logits = make_logits(1, vocab=101).numpy()
+    logits = make_logits(1, vocab=101)
     mask = make_mask(1.0, 64)
 
     apply_masks(logits, frozen_longs([0]), {0: mask})
@@ -74,10 +74,10 @@ def test_a_narrow_row_draws_what_it_draws_as_any_other(vocab: int, columns: dict
     rows = make_rows(count, temperature=np.linspace(0, 2, count), **columns)
     masks = {row: make_mask(SHARES[row % 5], vocab, row) for row in range(0, count, 2)}
 
-    is_narrow = apply_masks(logits.numpy(), frozen_longs(range(count)), masks)
-    drawn = sample(logits.clone(), rows, is_narrow)
+    is_narrow = apply_masks(logits, frozen_longs(range(count)), masks)
+    drawn = sample(logits.copy(), rows, is_narrow)
 
     assert 0 < np.count_nonzero(is_narrow) < count
-    assert drawn.tolist() == sample(logits.clone(), rows).tolist()
+    assert drawn.tolist() == sample(logits.copy(), rows).tolist()
     for row, mask in masks.items():
         assert allowed_tokens(mask, vocab)[drawn[row]]

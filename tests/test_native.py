@@ -12,12 +12,11 @@ from torch import Tensor
 
 from stepahead.gpu.binding import bind
 from stepahead.gpu.cpu import open_cpu_device
-from stepahead.gpu.kv import PagedKV
 from stepahead.gpu.loading.dequantise import dequantise
 from stepahead.gpu.models.opening import open_model
 from stepahead.gpu.native import compiling, library
 from stepahead.gpu.native.compiling import NoCompiler
-from stepahead.gpu.native.decoder import KV_DTYPE
+from stepahead.gpu.native.kv import HalfKV
 from stepahead.gpu.native.packing import Blocks, Floats, quantised_4, quantised_8
 from stepahead.gpu.options import DeviceOptions
 from stepahead.gpu.processor import read_processor
@@ -56,7 +55,7 @@ def native_logits(
         path,
         random_sequences(VOCAB),
         steps,
-        kv_dtype=KV_DTYPE,
+        native=True,
         block_size=BLOCK_SIZE,
         deterministic=deterministic,
     )
@@ -128,7 +127,7 @@ def test_rows_that_share_a_prefix_attend_to_it_as_if_it_were_their_own(
             path,
             sequences,
             first + tails + singles,
-            kv_dtype=KV_DTYPE,
+            native=True,
             block_size=BLOCK_SIZE,
             shared=shared,
         )
@@ -143,10 +142,10 @@ def test_rows_that_share_a_prefix_attend_to_it_as_if_it_were_their_own(
 def test_the_likeliest_tokens_are_those_of_the_highest_logits(
     num_rows: int, tmp_path: Path
 ) -> None:
-    model = open_model(make_file(tmp_path, Kind.Q4_1), torch.float32)
-    kv = PagedKV(model.layers, num_blocks=num_rows, block_size=BLOCK_SIZE, dtype=KV_DTYPE)
+    model = open_model(make_file(tmp_path, Kind.Q4_1), "float32")
+    kv = HalfKV(model.layers, num_blocks=num_rows, block_size=BLOCK_SIZE)
     for memory in (*kv.keys, *kv.values):
-        memory.fill_(float("nan"))
+        memory.fill(np.nan)
     tables = SlotTables(num_rows, BLOCK_SIZE, BLOCK_SIZE)
     tokens = random_sequences(VOCAB, num_rows, 9)
     new_rows = [make_row(slot, tokens[slot], [slot]) for slot in range(num_rows)]
@@ -157,7 +156,7 @@ def test_the_likeliest_tokens_are_those_of_the_highest_logits(
     bound = bind(model, BLOCK_SIZE, kv)
     assert isinstance(bound, ChoosesLikeliest)
 
-    logits = bound.logits(plan, tables).numpy().copy()
+    logits = bound.logits(plan, tables).copy()
     token_ids, best = bound.likeliest(plan, tables)
     bound.close()
 
@@ -237,7 +236,7 @@ def test_a_folder_of_plain_weights_can_be_quantised(
         path,
         random_sequences(VOCAB),
         MIXED_STEPS,
-        kv_dtype=KV_DTYPE,
+        native=True,
         block_size=BLOCK_SIZE,
         bits=bits,
     )

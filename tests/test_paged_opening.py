@@ -10,7 +10,7 @@ import torch
 
 from stepahead import Engine, EngineConfig
 from stepahead.actors.text.toy import ToyTokenizer
-from stepahead.gpu.cuda import finding
+from stepahead.gpu.cuda import driver, finding
 from stepahead.gpu.cuda.finding import GpuFacts
 from stepahead.gpu.logits_processors import LogitsProcessor, LogitsProcessors
 from stepahead.gpu.options import DeviceOptions
@@ -51,6 +51,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         slots = options.num_slots
         return open_paged(Path(options.model), post=post, processors=processors, num_slots=slots)
 
+    monkeypatch.setattr(driver, "has_driver", lambda: True)
     monkeypatch.setattr(finding, "find_gpu", lambda: H200)
     monkeypatch.setattr("stepahead.gpu.cuda.opening.open_cuda_device", open_device)
     tokenizer = ToyTokenizer(VOCAB)
@@ -221,7 +222,7 @@ def test_weights_that_cannot_be_read_change_nothing(tmp_path: Path) -> None:
 def test_the_step_that_memory_is_measured_by_computes_padding_alone(folder: Path) -> None:
     from stepahead.gpu.models.opening import open_model
 
-    model = open_model(folder, torch.float32)
+    model = open_model(folder, "float32")
     assert model.fast is not None
     config, source = model.fast
     weights = load_decoder_weights(config, Weights(source, torch.float32))

@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def load(path: Path, bits: int | None) -> DecoderWeights:
-    fast = open_model(path, torch.float32).fast
+    fast = open_model(path, "float32").fast
     assert fast is not None
     return load_decoder_weights(fast[0], Weights(fast[1], torch.float32), bits=bits)
 

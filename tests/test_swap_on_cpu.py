@@ -14,6 +14,7 @@ from stepahead.actors.cores import build_pool
 from stepahead.gpu.cpu import CpuDevice, open_cpu_device
 from stepahead.gpu.kv import LayerShape, PagedKV
 from stepahead.gpu.options import DeviceOptions
+from stepahead.gpu.tensor_kv import TensorKV
 from stepahead.messages import (
     ConfigError,
     SamplingParams,
@@ -116,7 +117,7 @@ def test_without_the_bytes_the_answers_would_be_others(
 def test_blocks_are_copied_in_every_layer() -> None:
     layers = (LayerShape(2, 4, 4), LayerShape(1, 8, 2))
     small, large = (
-        PagedKV(layers, num_blocks=count, block_size=4, dtype=torch.float32) for count in (3, 6)
+        TensorKV(layers, num_blocks=count, block_size=4, dtype=torch.float32) for count in (3, 6)
     )
     for memory in (*large.keys, *large.values):
         memory.copy_(torch.arange(memory.numel()).view(memory.shape))

@@ -12,6 +12,7 @@ from ...gpu.cuda.quantised import Matrix, parts_of
 from ...gpu.kernels.attention_parts import PagedRows, keeps_e4m3
 from ...gpu.kernels.packing import quantised_4, quantised_8
 from ...gpu.models.config import ModelConfig
+from ...gpu.models.rotary import rotary_tables
 
 _PAGE = 16
 
@@ -158,7 +159,7 @@ class Kernels:
         rows = self._rows(1, tokens, tokens)
         cos, sin = (
             table.to(self._device)
-            for table in config.rope.tables(config.head_dim, tokens, torch.bfloat16)
+            for table in rotary_tables(config.rope, config.head_dim, tokens, torch.bfloat16)
         )
         positions = self._ints(torch.arange(tokens))
         slots = torch.zeros_like(positions)

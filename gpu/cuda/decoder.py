@@ -14,6 +14,7 @@ from ..attention import Scores
 from ..kernels.attention_parts import PagedRows, SharedRuns
 from ..kernels.step_inputs import StepTensors
 from ..models.config import ModelConfig
+from ..models.rotary import rotary_tables
 from .kv_memory import KVMemory
 from .ops import Ops
 from .weights import DecoderWeights, LayerWeights
@@ -45,7 +46,7 @@ class PagedDecoder:
         self._kv = kv
         self._ops = ops
         dtype, device = weights.embedding.dtype, weights.embedding.device
-        cos, sin = config.rope.tables(config.head_dim, max_model_len, dtype)
+        cos, sin = rotary_tables(config.rope, config.head_dim, max_model_len, dtype)
         self._cos, self._sin = cos.to(device), sin.to(device)
         self._scores = [
             Scores(scale=config.head_dim**-0.5, window=window) for window in config.windows

@@ -20,9 +20,10 @@ from ..kernels.packing import (
     quantised_8,
     reordered,
 )
+from ..loading.account import WeightSource
 from ..loading.dequantise import Q8_0
 from ..loading.gguf_weights import GgufWeights
-from ..loading.weights import Weights, WeightSource
+from ..loading.weights import Weights
 from ..native.packing import halves_apart
 from ..options import DeviceOptions
 from .quantised import Matrix

@@ -13,8 +13,9 @@ from ...messages import ConfigError
 from ..device import DeviceFacts
 from ..host import HostMemory
 from ..kv import bytes_per_position
+from ..loading.account import WeightSource
 from ..loading.resolve import resolve_model
-from ..loading.weights import Weights, WeightSource
+from ..loading.weights import Weights
 from ..logits_processors import LogitsProcessors
 from ..memory import PoolSize, size_host, size_pool
 from ..models.config import ModelConfig
@@ -122,9 +123,14 @@ def _source_of(name: str) -> Source:
             raise ConfigError(
                 f"{path} is of a family that the cuda device cannot run yet; take device='cpu'"
             )
-        return open_model(path, dtype)
+        return open_model(path, _name_of(dtype))
 
     return open_it
+
+
+def _name_of(dtype: torch.dtype) -> str:
+    """What options and facts call a type of torch."""
+    return str(dtype).removeprefix("torch.")
 
 
 def _fast(model: OpenModel) -> tuple[ModelConfig, WeightSource]:
@@ -150,7 +156,7 @@ class _Opening:
         self._processors = processors
         self._config, self._source = _fast(model)
         self._kv_dtype = kv_dtype_of(options, dtype, place.device)
-        self._position_bytes = bytes_per_position(model.layers, self._kv_dtype)
+        self._position_bytes = bytes_per_position(model.layers, self._kv_dtype.itemsize)
 
     def make(self) -> tuple[StepRunner, DeviceFacts]:
         """Raises ConfigError where memory does not suffice."""
@@ -226,7 +232,7 @@ class _Opening:
         return DeviceFacts(
             model=Path(self._options.model).name,
             device=self._place.device.type,
-            dtype=str(self._dtype).removeprefix("torch."),
+            dtype=_name_of(self._dtype),
             vocab_size=self._config.vocab_size,
             max_model_len=pool.max_model_len,
             block_size=self._options.block_size,

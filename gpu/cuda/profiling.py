@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from ..kernels.step_inputs import StepTensors
-from ..models.config import ModelConfig
-from ..models.llama import kv_layers
+from ..models.config import ModelConfig, kv_layers
 from ..options import DeviceOptions
 from .decoder import PagedDecoder, StepRows
 from .graphs import GRAPH_BYTES, coarse_sizes, graph_sizes

@@ -20,11 +20,13 @@ from ..kernels import sampling_line as line
 from ..kernels.adjust import RowMasks, Wishes
 from ..kernels.gumbel import LEAST_TEMPERATURE
 from ..logits_processors import LogitsProcessors
-from ..row_pool import RowPlaces, RowTable
+from ..row_pool import RowPlaces
 from ..slots import FLOAT32_MAX, INT32_MAX
-from ..token_bans import BadWords, Ban, NoRepeatedNgrams
+from ..token_bans import BadWords, NoRepeatedNgrams
 from ..uploads import for_device, uploaded
+from .bans import Ban, NgramBan, WordBan
 from .processors import ProcessorCalls
+from .row_table import RowTable
 
 Fill = Callable[[], None]
 """Work for the device's queue that gives a slot its rows."""
@@ -80,8 +82,8 @@ class SamplingTables:
             _Pool(num_slots, vocab_size, torch.float32),
             _Pool(num_slots, -(-vocab_size // 32), torch.int32),
         )
-        self._words = BadWords(tokens)
-        self._ngrams = NoRepeatedNgrams(tokens)
+        self._words = BadWords(num_slots)
+        self._ngrams = NoRepeatedNgrams(num_slots)
         self._processors = processors or {}
         self._custom = CustomLogits(tokens, self._processors)
         self._fills: list[Fill] = []
@@ -201,10 +203,13 @@ class SamplingTables:
     def _bans(self, slots: Longs, positions: Ints, uses: Ints) -> tuple[Ban, ...]:
         has_words, has_ngrams = np.flatnonzero(uses & _WORDS), np.flatnonzero(uses & _NGRAMS)
         bans: list[Ban] = []
+        device = self.tokens.device
         if len(has_words):
-            bans.append(self._words.ban(has_words, slots[has_words], positions[has_words]))
+            words = self._words.bans(has_words, slots[has_words], positions[has_words])
+            bans += (WordBan.of(ends, device) for ends in words)
         if len(has_ngrams):
-            bans += self._ngrams.bans(has_ngrams, slots[has_ngrams], positions[has_ngrams])
+            ngrams = self._ngrams.bans(has_ngrams, slots[has_ngrams], positions[has_ngrams])
+            bans += (NgramBan.of(ends, device) for ends in ngrams)
         return tuple(bans)
 
     # The device's half: for queued work

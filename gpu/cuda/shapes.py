@@ -11,11 +11,12 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from ...messages import ConfigError
+from ...messages import ConfigError, Floats
 from ..loading.weights import Weights
-from ..models.config import ModelConfig
-from ..models.llama import LlamaDecoder, kv_layers
-from ..models.opening import Decoder, OpenModel
+from ..models.config import ModelConfig, kv_layers
+from ..models.decoder import Decoder
+from ..models.llama import LlamaDecoder
+from ..models.opening import OpenModel
 from ..models.rope import RopeConfig
 
 _DEVIATION = 0.02
@@ -65,6 +66,12 @@ class RandomWeights:
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self._shapes[name]
+
+    def floats(self, name: str) -> Floats:
+        out = torch.empty(self.shape(name))
+        self.read(name, out)
+        values: Floats = out.numpy()
+        return values
 
     def read(self, name: str, out: Tensor) -> None:
         """Fill `out` on its own device: norms around 1, everything else around 0."""

@@ -324,7 +324,9 @@ def find_cuts_reference(
     top_k, top_p = ints(lines, TOP_K)[chosen].numpy(), floats(lines, TOP_P)[chosen].numpy()
     off = np.zeros(len(slots), dtype=np.float32)
     with np.errstate(invalid="ignore"):  # rows that are not numbers fail when they are drawn
-        cuts = torch.from_numpy(cuts_of(scaled, top_k if has_top else 0 * top_k, top_p, off))
+        cuts = torch.from_numpy(
+            cuts_of(scaled.numpy(), top_k if has_top else 0 * top_k, top_p, off)
+        )
     least = scaled.amax(dim=1) + floats(lines, LEAST_LOG_SHARE)[chosen]
     return torch.where(draws, torch.maximum(cuts, least), float("-inf"))
 

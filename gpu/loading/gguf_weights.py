@@ -2,12 +2,15 @@
 
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from .dequantise import Floats
 from .gguf_file import GgufFile, GgufTensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _OUTSIDE = {
     "token_embd.weight": "model.embed_tokens.weight",
@@ -59,24 +62,25 @@ class GgufWeights:
         """Whether the halves of each head of this tensor are interleaved."""
         return self._interleaved and _ROTATED.search(name) is not None
 
-    def read(self, name: str, out: Tensor) -> None:
-        if self.is_interleaved(name):
-            rows = torch.empty_like(out)
-            self._copy(name, rows)
-            out.copy_(_halves_apart(rows, self._head_dim))
-        else:
-            self._copy(name, out)
+    def floats(self, name: str) -> Floats:
+        values = np.concatenate(list(self._tensors[name].pieces())).reshape(self.shape(name))
+        if not self.is_interleaved(name):
+            return values
+        heads = values.reshape(-1, self._head_dim // 2, 2, *values.shape[1:])
+        return np.ascontiguousarray(heads.swapaxes(1, 2)).reshape(values.shape)
 
-    def _copy(self, name: str, out: Tensor) -> None:
+    def read(self, name: str, out: "Tensor") -> None:
+        import torch  # which whoever has a tensor to fill has already
+
+        if self.is_interleaved(name):
+            out.copy_(torch.from_numpy(self.floats(name)))
+            return
         flat, begin = out.view(-1), 0
         for piece in self._tensors[name].pieces():
-            flat[begin : begin + len(piece)].copy_(_as_tensor(piece))
+            # Values of the mapped file itself are read-only, which torch would warn about.
+            own = piece if piece.flags.writeable else piece.copy()
+            flat[begin : begin + len(piece)].copy_(torch.from_numpy(own))
             begin += len(piece)
-
-
-def _as_tensor(values: Floats) -> Tensor:
-    """Values of the mapped file itself are read-only, which torch would warn about."""
-    return torch.from_numpy(values if values.flags.writeable else values.copy())
 
 
 def _hf_name(name: str) -> str:
@@ -87,10 +91,3 @@ def _hf_name(name: str) -> str:
     if match is None or match[2] not in _INSIDE:
         return name
     return f"model.layers.{match[1]}.{_INSIDE[match[2]]}.{match[3]}"
-
-
-def _halves_apart(rows: Tensor, head_dim: int) -> Tensor:
-    """Per head, rows 0, 2, 4, … come first, then rows 1, 3, 5, …"""
-    rest = rows.shape[1:]
-    heads = rows.view(-1, head_dim // 2, 2, *rest)
-    return heads.transpose(1, 2).reshape(-1, *rest)

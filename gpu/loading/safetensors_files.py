@@ -9,7 +9,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ...messages import ModelError
+from ...messages import Floats, ModelError
 
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
@@ -36,6 +36,12 @@ class SafetensorsFiles:
 
     def shape(self, name: str) -> tuple[int, ...]:
         return tuple(self._files[name].get_slice(name).get_shape())
+
+    def floats(self, name: str) -> Floats:
+        out = torch.empty(self.shape(name))
+        self.read(name, out)
+        values: Floats = out.numpy()
+        return values
 
     def read(self, name: str, out: Tensor) -> None:
         try:

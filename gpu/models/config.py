@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...messages import ModelError
+from ..kv import LayerShape
 from .rope import RopeConfig
 
 Fields = Mapping[str, object]
@@ -36,6 +37,12 @@ class ModelConfig:
     tied_embeddings: bool  # the head is the embedding, where the files hold no other
     windows: tuple[int | None, ...]  # per layer: positions a token sees
     eos_token_ids: frozenset[int]
+
+
+def kv_layers(config: ModelConfig) -> tuple[LayerShape, ...]:
+    """What each layer keeps per position."""
+    shape = LayerShape(config.num_kv_heads, config.head_dim, config.head_dim)
+    return (shape,) * config.num_layers
 
 
 def read_config(folder: Path) -> Fields:

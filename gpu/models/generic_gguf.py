@@ -4,7 +4,8 @@ from typing import Any
 
 import torch
 
-from ..loading.weights import Weights, WeightSource
+from ..loading.account import WeightSource
+from ..loading.weights import Weights
 from .config import ModelConfig
 from .generic import ATTENTION_NAME, register_attention
 
@@ -28,7 +29,7 @@ def load_generic_gguf(
             parameter.copy_(weights.take(name, *parameter.shape))
     weights.finish()
     rotary = model.model.rotary_emb
-    rotary.inv_freq = config.rope.frequencies(config.head_dim, max_model_len)
+    rotary.inv_freq = torch.from_numpy(config.rope.frequencies(config.head_dim, max_model_len))
     rotary.attention_scaling = config.rope.magnitude
     return model.eval()
 

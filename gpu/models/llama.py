@@ -12,11 +12,11 @@ from torch import Tensor
 
 from ..attention import Attention, Scores
 from ..inputs import StepInputs
-from ..kv import LayerShape
 from ..loading.weights import Weights
 from .config import ModelConfig
 from .linear import Linear
 from .norm import RmsNorm
+from .rotary import rotary_tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class LlamaDecoder:
         self._norm = RmsNorm(weights.take("model.norm.weight", config.hidden_size), config.rms_eps)
         self._head = Linear(self._take_head(weights))
         weights.finish()
-        self._cos, self._sin = config.rope.tables(config.head_dim, max_model_len, dtype)
+        self._cos, self._sin = rotary_tables(config.rope, config.head_dim, max_model_len, dtype)
 
     def _take_head(self, weights: Weights) -> Tensor:
         """The output matrix. A tied model shares its embedding, unless its files hold a head that
@@ -87,12 +87,6 @@ class LlamaDecoder:
         if not len(hidden):
             return hidden.new_empty((0, self._config.vocab_size))
         return self._head(self._norm(hidden))
-
-
-def kv_layers(config: ModelConfig) -> tuple[LayerShape, ...]:
-    """What each layer keeps per position."""
-    shape = LayerShape(config.num_kv_heads, config.head_dim, config.head_dim)
-    return (shape,) * config.num_layers
 
 
 def _load_layer(config: ModelConfig, weights: Weights, number: int) -> _Layer:

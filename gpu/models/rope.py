@@ -1,4 +1,4 @@
-"""Rotary position embedding: the frequencies of every scaling, and tables of cosines and sines.
+"""Rotary position embedding: the frequencies of every scaling, and their cosines and sines.
 
 Frequencies are fixed when a model is opened. Where a scaling depends on the length of a sequence
 (dynamic, longrope) the configured context stands for it, so that a token's keys do not depend on
@@ -9,10 +9,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from ...messages import ModelError
+from ...messages import Floats, ModelError
 
 _KINDS = ("default", "linear", "dynamic", "yarn", "longrope", "llama3")
 _ALIASES = {"su": "longrope", "none": "default"}
@@ -96,16 +95,16 @@ class RopeConfig:
             return max(self.max_positions, int(self.original_context * self.factor))
         return self.max_positions
 
-    def frequencies(self, head_dim: int, context: int) -> Tensor:
+    def frequencies(self, head_dim: int, context: int) -> Floats:
         """Inverse frequencies for sequences of up to `context` positions.  # [head_dim / 2]"""
-        exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
+        exponents: Floats = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
         theta = self.theta
         if self.kind == "dynamic":
             stretch = self.factor * max(context, self.max_positions) / self.max_positions
             theta *= (stretch - (self.factor - 1)) ** (head_dim / (head_dim - 2))
-        frequencies = 1.0 / (theta**exponents)
+        frequencies: Floats = 1.0 / (theta**exponents)
         if self.kind == "linear":
-            frequencies = frequencies / self.factor
+            frequencies /= np.float32(self.factor)
         elif self.kind == "yarn":
             frequencies = self._yarn(frequencies, head_dim)
         elif self.kind == "llama3":
@@ -134,18 +133,13 @@ class RopeConfig:
             )
         return _yarn_scale(self.factor, 1.0)
 
-    def tables(self, head_dim: int, context: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Cosines and signed sines of every position.  # two of [context, head_dim]
+    def turns(self, head_dim: int, context: int) -> tuple[Floats, Floats]:
+        """Cosines and sines of every position's angles.  # two of [context, head_dim / 2]"""
+        angles = np.outer(np.arange(context, dtype=np.float32), self.frequencies(head_dim, context))
+        magnitude = np.float32(self.magnitude)
+        return np.cos(angles) * magnitude, np.sin(angles) * magnitude
 
-        The first half of the sines is negative: `x * cos + roll(x, head_dim / 2) * sin` rotates.
-        """
-        angles = torch.outer(
-            torch.arange(context, dtype=torch.float32), self.frequencies(head_dim, context)
-        )
-        cos, sin = angles.cos() * self.magnitude, angles.sin() * self.magnitude
-        return torch.cat([cos, cos], dim=1).to(dtype), torch.cat([-sin, sin], dim=1).to(dtype)
-
-    def _yarn(self, frequencies: Tensor, head_dim: int) -> Tensor:
+    def _yarn(self, frequencies: Floats, head_dim: int) -> Floats:
         """Slow frequencies are interpolated, fast ones kept, with a ramp between."""
         low = self._dimension_turning(self.beta_fast, head_dim)
         high = self._dimension_turning(self.beta_slow, head_dim)
@@ -154,16 +148,17 @@ class RopeConfig:
         low, high = max(low, 0), min(high, head_dim - 1)
         if low == high:
             high += 0.001
-        ramp = (torch.arange(head_dim // 2, dtype=torch.float32) - low) / (high - low)
-        slow = ramp.clamp(0, 1)
-        return frequencies / self.factor * slow + frequencies * (1 - slow)
+        ramp: Floats = (np.arange(head_dim // 2, dtype=np.float32) - low) / (high - low)
+        slow = ramp.clip(0, 1)
+        mixed: Floats = frequencies / self.factor * slow + frequencies * (1 - slow)
+        return mixed
 
     def _dimension_turning(self, turns: float, head_dim: int) -> float:
         """The dimension whose wave turns that often within the original context."""
         period = self.original_context / (turns * 2 * math.pi)
         return head_dim * math.log(period) / (2 * math.log(self.theta))
 
-    def _llama3(self, frequencies: Tensor) -> Tensor:
+    def _llama3(self, frequencies: Floats) -> Floats:
         """Long waves are interpolated, short ones kept, and those between are blended."""
         wavelengths = 2 * math.pi / frequencies
         longest = self.original_context / self.low_freq_factor
@@ -172,18 +167,18 @@ class RopeConfig:
             self.high_freq_factor - self.low_freq_factor
         )
         blended = (1 - kept) * frequencies / self.factor + kept * frequencies
-        scaled = torch.where(wavelengths > longest, frequencies / self.factor, blended)
-        return torch.where(wavelengths < shortest, frequencies, scaled)
+        scaled = np.where(wavelengths > longest, frequencies / self.factor, blended)
+        return np.where(wavelengths < shortest, frequencies, scaled)
 
 
 def _yarn_scale(factor: float, weight: float) -> float:
     return 0.1 * weight * math.log(factor) + 1.0
 
 
-def _factors(factors: tuple[float, ...], head_dim: int) -> Tensor:
+def _factors(factors: tuple[float, ...], head_dim: int) -> Floats:
     if len(factors) != head_dim // 2:
         raise ModelError(f"rope scaling has {len(factors)} factors; {head_dim // 2} were expected")
-    return torch.tensor(factors, dtype=torch.float32)
+    return np.array(factors, dtype=np.float32)
 
 
 def _kind(fields: Mapping[str, object]) -> str:

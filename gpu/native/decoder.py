@@ -8,20 +8,17 @@ import ctypes
 import os
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from ...messages import Ints, StepPlan
-from ..kv import PagedKV
-from ..loading.weights import WeightSource
+from ...messages import Ints, Longs, StepPlan
+from ..loading.account import WeightSource
 from ..models.config import ModelConfig
 from ..slots import SlotTables, expand_rows
 from ..verify import sampled_tokens
+from .kv import HalfKV
 from .library import Step, load_library
 from .model import bind_model
 from .packing import LANES, Floats
 
-KV_DTYPE = torch.float16
 _MOST_QUERIES = 12  # query heads that may share a key head
 _MOST_DIM = 512
 _BEST = np.dtype([("logit", np.float32), ("token", np.int32)])
@@ -48,7 +45,7 @@ class NativeDecoder:
         self,
         config: ModelConfig,
         weights: WeightSource,
-        kv: PagedKV,
+        kv: HalfKV,
         max_model_len: int,
         threads: int,
         *,
@@ -71,7 +68,7 @@ class NativeDecoder:
             self.close()
             raise MemoryError("no memory for the native decoder's threads")
 
-    def logits(self, plan: StepPlan, tables: SlotTables) -> Tensor:
+    def logits(self, plan: StepPlan, tables: SlotTables) -> Floats:
         """Compute a plan's rows; logits of each place that it samples.  # [num_samples, vocab]
 
         They are the caller's, to change as well, until the next plan.
@@ -81,7 +78,7 @@ class NativeDecoder:
             self._room = self._new_room(len(wanted))
         logits = self._room[: len(wanted)]
         self._compute(plan, tables, wanted, logits=logits.ctypes.data)
-        return torch.from_numpy(logits)
+        return logits
 
     def likeliest(self, plan: StepPlan, tables: SlotTables) -> tuple[Ints, Floats]:
         """Compute a plan's rows; of each place that it samples the token of the highest logit, the
@@ -115,11 +112,11 @@ class NativeDecoder:
         )
         self._run(step, wanted)
 
-    def logits_behind(self, tokens: Tensor) -> Tensor:
+    def logits_behind(self, tokens: Longs) -> Floats:
         """Logits behind tokens of the plan that was computed last.  # [places, vocab]"""
         logits = self._new_room(len(tokens))
-        self._run(Step(logits=logits.ctypes.data), tokens.numpy().astype(np.int32))
-        return torch.from_numpy(logits)
+        self._run(Step(logits=logits.ctypes.data), tokens.astype(np.int32))
+        return logits
 
     def _new_room(self, rows: int) -> Floats:
         return np.empty((rows, self._vocab_size), dtype=np.float32)

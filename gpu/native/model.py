@@ -1,14 +1,13 @@
 """A model's weights bound to the library's structures."""
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from ..kv import PagedKV
+from ..loading.account import Account, WeightSource
 from ..loading.dequantise import F16, F32, Q4_0, Q4_1, Q8_0
 from ..loading.gguf_weights import GgufWeights
-from ..loading.weights import Weights, WeightSource
 from ..models.config import ModelConfig
+from .kv import HalfKV
 from .library import Layer, Model
 from .packing import (
     GROUP,
@@ -27,7 +26,7 @@ Floats = NDArray[np.float32]
 def bind_model(
     config: ModelConfig,
     weights: WeightSource,
-    kv: PagedKV,
+    kv: HalfKV,
     max_model_len: int,
     bits: int,
     most_planes: int,
@@ -43,10 +42,10 @@ def bind_model(
 
 
 class _Binder:
-    def __init__(self, config: ModelConfig, weights: WeightSource, kv: PagedKV, bits: int) -> None:
+    def __init__(self, config: ModelConfig, weights: WeightSource, kv: HalfKV, bits: int) -> None:
         self._config = config
         self._packed = weights if isinstance(weights, GgufWeights) else None
-        self._weights = Weights(weights, torch.float32)  # keeps the account of what was taken
+        self._account = Account(weights)
         self._bits = bits
         self._kv = kv
         self._source = weights
@@ -55,11 +54,9 @@ class _Binder:
     def model(self, max_model_len: int) -> Model:
         config = self._config
         layers = (Layer * config.num_layers)(*map(self._layer, range(config.num_layers)))
-        cosines, sines = config.rope.tables(config.head_dim, max_model_len, torch.float32)
-        half = config.head_dim // 2
-        turns = [cosines[:, :half].contiguous().numpy(), sines[:, half:].contiguous().numpy()]
+        cosines, sines = config.rope.turns(config.head_dim, max_model_len)
         kind, data = self._embedding()
-        self.kept += [layers, *turns, data]
+        self.kept += [layers, cosines, sines, data]
         model = Model(
             num_layers=config.num_layers,
             hidden=config.hidden_size,
@@ -71,15 +68,15 @@ class _Binder:
             block_size=self._kv.block_size,
             eps=config.rms_eps,
             scale=config.head_dim**-0.5,
-            cosines=turns[0].ctypes.data,
-            sines=turns[1].ctypes.data,
+            cosines=cosines.ctypes.data,
+            sines=sines.ctypes.data,
             embedding=data.ctypes.data,
             embedding_kind=kind,
             norm=self._address("model.norm.weight", config.hidden_size),
             head=self._head().matrix,
             layers=layers,
         )
-        self._weights.finish()
+        self._account.finish()
         return model
 
     def _embedding(self) -> tuple[int, Bytes]:
@@ -88,18 +85,18 @@ class _Binder:
         kind = None if self._packed is None else self._packed.tensor(name).type_id
         if self._packed is not None and kind in (F32, F16, Q4_0, Q4_1, Q8_0):
             if not self._is_tied:
-                self._weights.claim(name, config.vocab_size, config.hidden_size)
+                self._account.claim(name, config.vocab_size, config.hidden_size)
             return kind, self._packed.tensor(name).data
-        values = torch.empty((config.vocab_size, config.hidden_size))
-        self._weights.require(name, *values.shape)
-        self._source.read(name, values)
+        shape = config.vocab_size, config.hidden_size
+        self._account.require(name, *shape)
+        values = self._source.floats(name)
         if not self._is_tied:
-            self._weights.claim(name, *values.shape)
-        return F16, values.numpy().astype(np.float16).view(np.uint8).reshape(-1)
+            self._account.claim(name, *shape)
+        return F16, values.astype(np.float16).view(np.uint8).reshape(-1)
 
     @property
     def _is_tied(self) -> bool:
-        return self._config.tied_embeddings and "lm_head.weight" not in self._weights
+        return self._config.tied_embeddings and "lm_head.weight" not in self._account
 
     def _head(self) -> Packed:
         """Never in fewer bits than 8, unless the file has fewer: each token's logit is one row."""
@@ -126,8 +123,8 @@ class _Binder:
             out=self._stacked(out, config.num_heads * dim, config.output_bias).matrix,
             gate_up=self._gate_up(prefix).matrix,
             down=self._stacked(down, inner, config.mlp_bias).matrix,
-            keys=kv.keys[number].data_ptr(),
-            values=kv.values[number].data_ptr(),
+            keys=kv.keys[number].ctypes.data,
+            values=kv.values[number].ctypes.data,
             window=config.windows[number] or 0,
         )
 
@@ -144,7 +141,7 @@ class _Binder:
         weights = {f"{name}.weight": count for name, count in rows.items()}
         packed = self._pack(self._blocks(weights, cols, self._bits))
         if has_bias:
-            biases = [self._vector(f"{name}.bias", count) for name, count in rows.items()]
+            biases = [self._floats(f"{name}.bias", count) for name, count in rows.items()]
             packed.bias = np.concatenate(biases)
         return packed
 
@@ -156,7 +153,7 @@ class _Binder:
         rows = [np.arange(g, g + GROUP, dtype=np.int32) for g in range(0, inner, GROUP)]
         packed = self._pack([(blocks, own) for own in rows for blocks, _ in parts])
         if self._config.mlp_bias:
-            biases = [self._vector(f"{name}.bias", inner) for name in names]
+            biases = [self._floats(f"{name}.bias", inner) for name in names]
             packed.bias = np.concatenate([bias[own] for own in rows for bias in biases])
         return packed
 
@@ -173,17 +170,17 @@ class _Binder:
         packed = self._as_packed(rows, bits)
         if packed is not None:
             for name, count in rows.items():
-                self._weights.claim(name, count, cols)
+                self._account.claim(name, count, cols)
             return packed
         quantise = quantised_8 if bits == 8 else quantised_4
-        values = [self._weights.take(name, count, cols).numpy() for name, count in rows.items()]
+        values = [self._floats(name, count, cols) for name, count in rows.items()]
         return [(quantise(value), in_order(len(value))) for value in values]
 
     def _as_packed(
         self, rows: dict[str, int], bits: int
     ) -> list[tuple[Blocks, NDArray[np.int32]]] | None:
         file = self._packed
-        if file is None or not all(name in self._weights for name in rows):
+        if file is None or not all(name in self._account for name in rows):
             return None
         tensors = [file.tensor(name) for name in rows]
         kinds = {tensor.type_id for tensor in tensors}
@@ -198,9 +195,10 @@ class _Binder:
         return list(zip(blocks, orders, strict=True))
 
     def _address(self, name: str, size: int) -> int:
-        values = self._vector(name, size)
+        values = self._floats(name, size)
         self.kept.append(values)
         return int(values.ctypes.data)
 
-    def _vector(self, name: str, size: int) -> Floats:
-        return self._weights.take(name, size).numpy()
+    def _floats(self, name: str, *shape: int) -> Floats:
+        self._account.claim(name, *shape)
+        return self._source.floats(name)

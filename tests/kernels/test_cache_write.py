@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from stepahead.gpu.models.rope import RopeConfig
+from stepahead.gpu.models.rotary import rotary_tables
 
 from .interpreter import DTYPES, assert_close, cache_write, random_tensor
 
@@ -42,7 +43,7 @@ def test_queries_and_both_memories_are_those_of_the_reference(
     width = (heads + 2 * kv_heads) * dim
     qkv = random_tensor(1, tokens, width, dtype=dtype, padding=padding)
     rope = RopeConfig.from_fields({}, theta=10_000.0, max_positions=12)
-    cos, sin = rope.tables(dim, 12, dtype)
+    cos, sin = rotary_tables(rope, dim, 12, dtype)
     weights = random_tensor(2, 2, dim, dtype=dtype)
     options: dict[str, Any] = {**EDGES, "block_table": BLOCK_TABLE, "block_size": BLOCK_SIZE}
     options |= {"cos": cos, "sin": sin, "eps": 1e-6}
@@ -68,7 +69,7 @@ def test_eight_bits_keep_what_is_nearest_and_never_overflow(
     qkv = random_tensor(1, len(EDGES["slots"]), (heads + 2 * kv_heads) * dim, dtype=dtype)
     qkv[0, -1], qkv[1, -1], qkv[2, -1] = 1e4, -1e4, float("nan")
     rope = RopeConfig.from_fields({}, theta=10_000.0, max_positions=12)
-    cos, sin = rope.tables(dim, 12, dtype)
+    cos, sin = rotary_tables(rope, dim, 12, dtype)
     scales = torch.tensor([[0.5, 0.07], [0.01, 3.0]]) if is_scaled else None
     options: dict[str, Any] = {**EDGES, "block_table": BLOCK_TABLE, "block_size": BLOCK_SIZE}
     options |= {"cos": cos, "sin": sin, "kv_scales": scales}

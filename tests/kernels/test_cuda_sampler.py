@@ -12,7 +12,7 @@ from stepahead.gpu.masks import allowed_tokens
 from stepahead.gpu.row_failures import NONE_LEFT, NOT_NUMBERS
 from stepahead.gpu.sampling import SamplingRows, sample
 from stepahead.gpu.slots import SlotTables
-from stepahead.messages import Adjustments, Ints, RowState
+from stepahead.messages import Adjustments, Floats, Ints, RowState
 from stepahead.messages.arrays import Longs
 from stepahead.messages.token_bias import TokenBias
 
@@ -67,7 +67,7 @@ class Both:
         self._rng = rng
         self._ops = by
         self.slots = SlotTables(SLOTS, LENGTH - 1, 16)
-        self._adjuster = Adjuster(torch.from_numpy(self.slots.tokens))
+        self._adjuster = Adjuster(self.slots.tokens)
         self.tokens = torch.from_numpy(self.slots.tokens)  # one memory, written by both devices
         self.tables = sampling_tables.SamplingTables(self.tokens, VOCAB)
         self.ends = np.zeros(SLOTS, dtype=np.int32)
@@ -95,7 +95,7 @@ class Both:
             at = self._rng.permutation(VOCAB)[: self._rng.choice([1, VOCAB])]
             logits[row, torch.from_numpy(at)] = float(self._rng.choice([np.nan, np.inf, -np.inf]))
         masks = self._masks(len(slots))
-        expected = self._on_processor(logits.clone(), slots, positions, masks)
+        expected = self._on_processor(logits.numpy().copy(), slots, positions, masks)
         padded = np.append(slots, [-1, -1]).astype(np.int32)
         ends = np.append(positions, [0, 0]).astype(np.int32)
 
@@ -132,11 +132,11 @@ class Both:
         return slots, positions
 
     def _on_processor(
-        self, logits: Tensor, slots: Longs, positions: Ints, masks: dict[int, Ints]
+        self, logits: Floats, slots: Longs, positions: Ints, masks: dict[int, Ints]
     ) -> Ints:
         self._adjuster.adjust(logits, slots, positions)
         for row, mask in masks.items():
-            logits[row, torch.from_numpy(~allowed_tokens(mask, VOCAB))] = -torch.inf
+            logits[row, ~allowed_tokens(mask, VOCAB)] = -np.inf
         return sample(logits, SamplingRows.of(self.slots, slots, positions))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from ...models.rope import RopeConfig
+from ...models.rotary import rotary_tables
 from .. import activation, cache_write, norm
 from ..attention_parts import keeps_e4m3
 from .check import Bench, Check, Pair
@@ -40,7 +41,7 @@ def _write_cache(
     slots, positions = torch.tensor(_PLACES, dtype=torch.int32).T.contiguous()
     qkv = bench.random(1, len(slots), (heads + 2 * kv_heads) * dim, padding=16)
     rope = RopeConfig.from_fields({}, theta=10_000.0, max_positions=12)
-    cos, sin = rope.tables(dim, 12, bench.dtype)
+    cos, sin = rotary_tables(rope, dim, 12, bench.dtype)
     weights = bench.random(2, 2, dim)
     options: dict[str, Any] = {
         "positions": positions,

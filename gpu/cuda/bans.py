@@ -1,0 +1,86 @@
+"""Bans by words and n-grams on a device: what the host looks for, found without asking it.
+
+A ban adds minus infinity, so that finding out what to ban needs no look at the host.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ..token_bans import NgramEnds, WordEnds
+from ..uploads import for_device, uploaded
+
+NEVER = float("-inf")
+
+
+class Ban(Protocol):
+    """Tokens that rows of one step may not sample, as far as the host knows them."""
+
+    def apply(self, logits: Tensor, tokens: Tensor) -> None:
+        """Make them impossible in float32 logits [rows, vocab], in place; tokens by slot are up to
+        date.  # [num_slots, positions]"""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WordBan:
+    """WordEnds in memory that is quick to upload; tensors of the host."""
+
+    at: Tensor
+    slots: Tensor
+    places: Tensor
+    before: Tensor
+    last: Tensor
+    has_room: Tensor
+
+    @classmethod
+    def of(cls, ends: WordEnds, device: torch.device) -> "WordBan":
+        columns = ends.at, ends.slots, ends.places, ends.before, ends.last, ends.has_room
+        return cls(*(for_device(column, device) for column in columns))
+
+    def apply(self, logits: Tensor, tokens: Tensor) -> None:
+        at, slots, places, before, last, has_room = (
+            uploaded(column, logits.device)
+            for column in (self.at, self.slots, self.places, self.before, self.last, self.has_room)
+        )
+        said = tokens[slots.unsqueeze(1), places]
+        is_here = ((before == said) | (before < 0)).all(dim=1) & has_room
+        _ban(logits, at, last, is_here)
+
+
+@dataclass(frozen=True, slots=True)
+class NgramBan:
+    """NgramEnds in memory that is quick to upload; tensors of the host."""
+
+    size: int
+    longest: int
+    at: Tensor
+    slots: Tensor
+    positions: Tensor
+
+    @classmethod
+    def of(cls, ends: NgramEnds, device: torch.device) -> "NgramBan":
+        columns = (for_device(c, device) for c in (ends.at, ends.slots, ends.positions))
+        return cls(ends.size, ends.longest, *columns)
+
+    def apply(self, logits: Tensor, tokens: Tensor) -> None:
+        device, before = logits.device, self.size - 1
+        of_slots = uploaded(self.slots, device)
+        ends = uploaded(self.positions, device)
+        said = tokens[of_slots, : self.longest]  # [rows, longest]; `ends` count
+        followers = said[:, before:]  # the last token of each n-gram
+        places = torch.arange(before, said.shape[1], device=device)
+        is_here = places < ends.unsqueeze(1)
+        for place in range(before):
+            own = tokens[of_slots, ends - before + place]
+            is_here &= said[:, place : place + followers.shape[1]] == own.unsqueeze(1)
+        rows = uploaded(self.at, device).unsqueeze(1).expand(followers.shape)
+        _ban(logits, rows, followers, is_here)
+
+
+def _ban(logits: Tensor, rows: Tensor, token_ids: Tensor, is_banned: Tensor) -> None:
+    """Make tokens impossible; the same one may be named several times."""
+    penalty = torch.zeros(is_banned.shape, device=logits.device).masked_fill_(is_banned, NEVER)
+    logits.index_put_((rows, token_ids.long()), penalty, accumulate=True)
