@@ -15,6 +15,7 @@ import numpy as np
 
 from ...messages import ModelError
 from .dequantise import Bytes, Floats, dequantise, layout_of
+from .gguf_strings import short_strings
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
@@ -175,21 +176,25 @@ class _Reader:
         return [self._array(depth + 1) for _ in range(self._count("<Q", 12))]
 
     def _strings(self, count: int) -> list[object]:
-        """Many strings in one loop: a vocabulary is two lists of 50,000 to 300,000."""
+        """Many strings: together where they are short, else in one loop."""
+        together = short_strings(self._buffer, self.offset, count)
+        if together is not None:
+            strings, self.offset = together
+            return list[object](strings)
         buffer, offset, size_at = self._buffer, self.offset, struct.Struct("<Q").unpack_from
-        strings: list[object] = []
+        found: list[object] = []
         try:
             for _ in range(count):
                 begin = offset + 8
                 offset = begin + size_at(buffer, offset)[0]
-                strings.append(str(buffer[begin:offset], "utf-8"))
+                found.append(str(buffer[begin:offset], "utf-8"))
         except (struct.error, UnicodeDecodeError, OverflowError):
             self.offset = begin
             raise self._corrupt("a list of strings is cut short or not UTF-8") from None
         self.offset = offset
         if offset > len(buffer):
             raise ModelError(f"{self._path} is truncated: it ends inside a list of strings")
-        return strings
+        return found
 
     def _string(self) -> str:
         length = self._count("<Q", 1)
