@@ -10,7 +10,7 @@ from ..messages import ConfigError, StepFailed
 from .binding import ITEM_BYTES, bind, bits_of, choose_kv_dtype, make_kv
 from .choices import auto_dtype
 from .device import DeviceFacts, StepAddress
-from .huge_pages import huge_pages
+from .huge_pages import new_memory
 from .kv import bytes_per_position
 from .loading.resolve import resolve_model
 from .logits_processors import LogitsProcessors
@@ -50,6 +50,8 @@ class CpuDevice(QueuedDevice[StepRunner]):
 
 
 class _Worker(DeviceThread[StepRunner]):
+    _settling: threading.Thread | None = None  # once a step has run: its answer did not wait
+
     def launch(self, runner: StepRunner, item: Launch) -> None:
         plan = item.plan
         if self.is_closing.is_set():
@@ -72,6 +74,11 @@ class _Worker(DeviceThread[StepRunner]):
             self.deliver(partial(self._fail, item.done, StepFailed(plan.step, self.fault)))
         else:
             self.deliver(partial(item.done, result))
+            if self._settling is None:
+                self._settling = threading.Thread(
+                    target=runner.settle, name="stepahead-settle", daemon=True
+                )
+                self._settling.start()
 
     def _fail(self, done: StepAddress, failed: StepFailed) -> None:
         """On the event loop: from here on the launcher knows."""
@@ -79,6 +86,8 @@ class _Worker(DeviceThread[StepRunner]):
         done(failed)
 
     def end(self, runner: StepRunner) -> None:
+        if self._settling is not None:
+            self._settling.join()
         runner.close()
 
     def give_memory_back(self) -> None:
@@ -122,7 +131,7 @@ def _load(options: DeviceOptions, processors: LogitsProcessors) -> tuple[StepRun
     touching = threading.Thread(target=kv.touch, name="stepahead-touch", daemon=True)
     touching.start()
     try:
-        with huge_pages():
+        with new_memory() as weights:
             bound = bind(
                 model,
                 pool.max_model_len,
@@ -146,7 +155,7 @@ def _load(options: DeviceOptions, processors: LogitsProcessors) -> tuple[StepRun
         fair_chunk=FAIR_CHUNK,
         logits_processors=frozenset(processors),
     )
-    return StepRunner(bound, tables, kv, host_kv, processors), facts
+    return StepRunner(bound, tables, kv, host_kv, processors, weights), facts
 
 
 def choose_dtype(name: str) -> str:

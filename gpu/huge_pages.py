@@ -7,7 +7,7 @@ nothing.
 
 import ctypes
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias
@@ -19,11 +19,19 @@ _MADV_HUGEPAGE, _MADV_COLLAPSE = 14, 25  # of linux/mman.h; the second exists si
 
 
 @contextmanager
-def huge_pages() -> Iterator[None]:
-    """Put the private memory that the block maps and keeps into huge pages."""
+def new_memory() -> Iterator[list[Range]]:
+    """Yields a list that holds, once the block is left, the private memory that it mapped and
+    keeps."""
+    found: list[Range] = []
     before = _mapped()
-    yield
-    for start, end in added(_mapped(), before):
+    yield found
+    found += added(_mapped(), before)
+
+
+def move_to_huge_pages(ranges: Iterable[Range]) -> None:
+    """Takes about as long as copying them. Whoever uses the memory meanwhile waits a little, and
+    what was unmapped since is passed over."""
+    for start, end in ranges:
         _advise(start, end)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from ..messages import ModelError
 from .binding import bind, bits_of
 from .device import DeviceFacts
-from .huge_pages import huge_pages
+from .huge_pages import move_to_huge_pages, new_memory
 from .kv import LayerShape
 from .models.opening import OpenModel, open_model
 from .options import DeviceOptions
@@ -23,7 +23,7 @@ def load_other_weights(
     """
     model = open_model(source, dtype, generic=options.generic)
     require_same_shape(runner.kv.layers, facts, model, source)
-    with huge_pages():
+    with new_memory() as weights:
         bound = bind(
             model,
             facts.max_model_len,
@@ -31,6 +31,7 @@ def load_other_weights(
             bits=bits_of(options),
             deterministic=options.deterministic,
         )
+    move_to_huge_pages(weights)
     runner.replace_model(bound)
     return replace(facts, model=source.name)
 

@@ -1,6 +1,6 @@
 """StepRunner: runs one plan at a time, start to finish, on the thread that calls it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy as np
 from ..messages import Copies, StepDone, StepPlan
 from ..messages.arrays import NO_INTS, Floats, Ints, Longs, frozen_ints
 from .adjuster import Adjuster
+from .huge_pages import Range, move_to_huge_pages
 from .kv import PagedKV
 from .logits_processors import LogitsProcessors
 from .logprobs import StepLogprobs
@@ -32,12 +33,15 @@ class StepRunner:
         kv: PagedKV,
         host: PagedKV | None = None,
         processors: LogitsProcessors | None = None,
+        weights: Sequence[Range] = (),
     ) -> None:
+        """`weights` are the model's, as addresses, which are better read from huge pages."""
         self._model = model
         self._tables = tables
         self._adjuster = Adjuster(tables.tokens, processors)
         self.kv = kv
         self._host = host  # where blocks may be moved to
+        self._weights = weights
 
     def replace_model(self, model: StepModel) -> None:
         """Run another model of the same shape from now on."""
@@ -47,6 +51,11 @@ class StepRunner:
     def close(self) -> None:
         """The last step has run."""
         self._model.close()
+
+    def settle(self) -> None:
+        """What makes steps quicker and need not be done before the first of them. May run on any
+        thread, beside steps."""
+        move_to_huge_pages(self._weights)
 
     def skip(self, plan: StepPlan) -> None:
         """Take over what a plan changes without running it."""

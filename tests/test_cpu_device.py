@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from stepahead.gpu.cpu import CpuDevice, open_cpu_device
 from stepahead.gpu.device import DeviceFacts
 from stepahead.gpu.options import DeviceOptions
+from stepahead.gpu.runner import StepRunner
 from stepahead.messages import (
     ConfigError,
     RowMasks,
@@ -47,6 +48,22 @@ def device(folder: Path) -> Iterator[CpuDevice]:
     device = open_device(folder)
     yield device
     device.close()
+
+
+def test_weights_settle_once_behind_the_first_step(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled: list[str] = []
+    monkeypatch.setattr(
+        StepRunner, "settle", lambda runner: settled.append(threading.current_thread().name)
+    )
+    device = open_device(folder)
+    assert settled == []
+
+    generate(device, [[3, 14, 15]], 3)
+    device.close()
+
+    assert settled == ["stepahead-settle"]
 
 
 PROMPTS = [[3, 14, 15, 92, 65, 35], [27, 18, 28], [16, 18, 3, 39, 88, 74, 9, 89, 49, 1, 5]]

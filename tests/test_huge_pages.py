@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from stepahead.gpu.huge_pages import added, huge_pages
+from stepahead.gpu.huge_pages import added, move_to_huge_pages, new_memory
 
 
 def test_only_what_was_not_mapped_before_is_meant() -> None:
@@ -13,7 +13,8 @@ def test_only_what_was_not_mapped_before_is_meant() -> None:
 
 
 def test_memory_keeps_what_was_written_to_it() -> None:
-    with huge_pages():
+    with new_memory() as memory:
         values = np.arange(4_000_000)
 
+    move_to_huge_pages(memory)
     assert (values == np.arange(4_000_000)).all()

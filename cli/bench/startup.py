@@ -5,6 +5,7 @@ when it came to what (`startup_probe`). Files are in the page cache after the wa
 """
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -32,7 +33,9 @@ def _generate(words: Sequence[str]) -> Row:
     """Seconds until the command has answered, and until it has ended."""
     command = [sys.executable, "-m", "stepahead", "generate", PROMPT, *_ONE_TOKEN, *words]
     spawned = time.monotonic()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=_environment()
+    )
     assert process.stdout is not None
     process.stdout.read(1)
     answered = time.monotonic()
@@ -45,10 +48,18 @@ def _probe(words: Sequence[str]) -> Row:
     command = [sys.executable, "-m", "stepahead.cli.bench.startup_probe"]
     spawned = time.monotonic()
     process = subprocess.Popen(
-        [*command, str(spawned), PROMPT, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*command, str(spawned), PROMPT, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=_environment(),
     )
     points: dict[str, float] = json.loads(_finish(process))
     return points | {"all_but_torch_s": points["first_token_s"] - points["import_torch_s"]}
+
+
+def _environment() -> dict[str, str]:
+    """This process's; but bytecode is kept, as it is of what pip installs."""
+    return {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 
 
 def _finish(process: "subprocess.Popen[bytes]") -> str:

@@ -59,7 +59,13 @@ class NativeDecoder:
         self._vocab_size = config.vocab_size
         self._threads = threads
         self._model, self._kept = bind_model(
-            config, weights, kv, max_model_len, bits, 0 if deterministic else _MOST_PLANES
+            config,
+            weights,
+            kv,
+            max_model_len,
+            bits=bits,
+            most_planes=0 if deterministic else _MOST_PLANES,
+            threads=threads,
         )
         self._room = self._new_room(0)  # fresh memory is a sixth of a step of 64 rows
         self._scratch = self._library.stepahead_scratch_new()

@@ -1,5 +1,7 @@
 """A model's weights bound to the library's structures."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,15 +30,17 @@ def bind_model(
     weights: WeightSource,
     kv: HalfKV,
     max_model_len: int,
+    *,
     bits: int,
     most_planes: int,
+    threads: int,
 ) -> tuple[Model, list[object]]:
     """The library's model, and the memory that it points to: the caller keeps both.
 
     Raises ModelError where tensors are missing, misshapen or left over.
     """
     binder = _Binder(config, weights, kv, bits)
-    model = binder.model(max_model_len)
+    model = binder.model(max_model_len, threads)
     model.most_planes = most_planes
     return model, binder.kept
 
@@ -51,9 +55,11 @@ class _Binder:
         self._source = weights
         self.kept: list[object] = [kv, weights]
 
-    def model(self, max_model_len: int) -> Model:
+    def model(self, max_model_len: int, threads: int) -> Model:
         config = self._config
-        layers = (Layer * config.num_layers)(*map(self._layer, range(config.num_layers)))
+        with ThreadPoolExecutor(threads, "stepahead-packing") as packing:
+            found = packing.map(self._layer, range(config.num_layers))
+            layers = (Layer * config.num_layers)(*found)
         cosines, sines = config.rope.turns(config.head_dim, max_model_len)
         kind, data = self._embedding()
         self.kept += [layers, cosines, sines, data]

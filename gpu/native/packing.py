@@ -6,6 +6,7 @@ scale for 32 numbers, which costs about 0.3% of a weight's size, or 4 bits where
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Blocks:
     """Rows of quantised numbers as ggml packs them."""
 
@@ -29,6 +30,11 @@ class Blocks:
     rows: int
     cols: int
     data: Bytes
+
+    @cached_property
+    def address(self) -> int:
+        """Where the data is; numpy takes a while to say."""
+        return self.data.ctypes.data
 
 
 class Packed:
@@ -39,28 +45,20 @@ class Packed:
         same number of bits and of columns."""
         bits, cols = _BITS[parts[0][0].kind], parts[0][0].cols
         rows = sum(len(order) for _, order in parts)
-        groups = cols // GROUP
-        self._quants: Bytes = _aligned(rows * cols * bits // 8)
-        self._scales = np.zeros(rows * groups * 2, dtype=np.uint16)
+        row_bytes, row_scales = cols * bits // 8, cols // GROUP * 2  # with a minimum to each
+        self._quants: Bytes = _aligned(rows * row_bytes)
+        self._scales = np.zeros(rows * row_scales, dtype=np.uint16)
         self.bias: Floats | None = None
         self.num_bytes = self._quants.nbytes + self._scales.nbytes
+        self._shape = (rows, cols, bits)
         pack = load_library().stepahead_pack
-        begin = 0
+        quants, scales = self._quants.ctypes.data, self._scales.ctypes.data
         for blocks, order in parts:
             assert (_BITS[blocks.kind], blocks.cols) == (bits, cols)
-            quants = self._quants[begin * cols * bits // 8 :]
-            scales = self._scales[begin * groups * 2 :]
-            pack(
-                blocks.kind,
-                len(order),
-                cols,
-                blocks.data.ctypes.data,
-                order.ctypes.data,
-                quants.ctypes.data,
-                scales.ctypes.data,
-            )
-            begin += len(order)
-        self._shape = (rows, cols, bits)
+            count = len(order)
+            pack(blocks.kind, count, cols, blocks.address, order.ctypes.data, quants, scales)
+            quants += count * row_bytes
+            scales += count * row_scales * self._scales.itemsize
 
     @property
     def matrix(self) -> Matrix:
