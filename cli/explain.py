@@ -4,7 +4,8 @@ from pathlib import Path
 
 import click
 
-from .output import write, write_json
+from .fitting import shown
+from .output import write_answer, write_json
 from .recordings import open_recording
 
 
@@ -39,4 +40,4 @@ def explain(recording: Path, request: str, stall: float | None, index: int, as_j
     if as_json:
         write_json(story.fields())
     else:
-        write(tell(story))
+        write_answer(shown(tell(story)))

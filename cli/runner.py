@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ..actors.config import EngineConfig
+from .echo import unechoed
 from .flight import DumpOnSignal, tell_of_death, with_failure_path
 from .mistake import INTERRUPTED, Interrupted
 from .output import is_plain, is_terminal
@@ -52,8 +53,9 @@ async def running_engine(
     async with AsyncExitStack() as stack:
         stack.enter_context(dump.listening())
         with (
+            unechoed() as echo_again,
             progress(f"loading {config.model}") as hide,
-            _interruption_ends_all(hide),
+            _interruption_ends_all(hide, echo_again),
             nothing_collected(),
         ):
             from ..actors.engine import Engine
@@ -85,11 +87,12 @@ def _quieten_libraries() -> None:
 
 
 @contextmanager
-def _interruption_ends_all(hide: Callable[[], None]) -> Iterator[None]:
+def _interruption_ends_all(*tidy_up: Callable[[], None]) -> Iterator[None]:
     """Let SIGINT end the process at once: a thread that loads a model cannot be told to stop."""
 
     def leave(*_: object) -> None:
-        hide()
+        for act in tidy_up:
+            act()
         os._exit(INTERRUPTED)
 
     before = signal.signal(signal.SIGINT, leave)

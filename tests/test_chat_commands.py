@@ -13,6 +13,7 @@ import pytest
 from stepahead import FinishReason, SamplingParams
 from stepahead.actors.virtual_time import run_virtual
 from stepahead.cli.chat.commands import COMMANDS, Left
+from stepahead.cli.chat.comparing import parted
 from stepahead.cli.chat.conversation import Chat
 from stepahead.cli.chat.look import Look
 from stepahead.cli.chat.session import Session
@@ -21,7 +22,7 @@ from stepahead.cli.mistake import Mistake
 from stepahead.cli.sampling_options import SamplingOptions
 
 from .chat_vocabularies import byte_tokenizer
-from .engines import make_engine
+from .engines import make_config, make_device, make_engine
 from .screen import Screen
 from .scripted import scripted_engine
 
@@ -47,13 +48,15 @@ def chatting(
     story: Story,
     *,
     coloured: bool = False,
+    draws: bool = False,
     in_loop: Callable[[Coroutine[None, None, None]], None] = run_virtual,
     **options: Any,
 ) -> None:
     """Run a story in a chat whose answers have 6 tokens and are always the same."""
 
     async def run() -> None:
-        async with make_engine(**options) as engine:
+        device = make_device(make_config(**options), draws=True) if draws else None
+        async with make_engine(device=device, **options) as engine:
             settings = Settings(SamplingOptions({"temperature": 0.0, "max_tokens": 6}))
             chat = Chat(engine, engine.config, Session(), settings, Look(is_coloured=coloured))
             await story(chat)
@@ -131,6 +134,59 @@ def test_regen_asks_again_and_replaces_the_answer(capsys: Shown) -> None:
         assert "hardly changes" not in capsys.readouterr().out
 
     chatting(story)
+
+
+def test_diff_shows_where_another_seed_parts_and_keeps_the_answer(capsys: Shown) -> None:
+    async def story(chat: Chat) -> None:
+        chat.settings.choose("temperature", "8", SamplingParams())
+        chat.settings.choose("seed", "1", SamplingParams())
+        await chat.ask("hello")
+        kept = list(chat.session.exchanges)
+        with pytest.raises(Mistake, match="'seven' is no seed"):
+            await obey(chat, "/diff seven")
+        capsys.readouterr()
+        await obey(chat, "/diff 7")
+        said, seeded, hint = capsys.readouterr().out.splitlines()
+
+        assert chat.session.exchanges == kept
+        assert said == f"said    {kept[0].answer}"
+        assert seeded.startswith("seed 7  ")
+        assert hint == "(to go on with the other one: /set seed 7, then /regen)"
+
+        await obey(chat, "/set seed 7")
+        await obey(chat, "/regen")
+        assert seeded == f"seed 7  {chat.session.exchanges[0].answer}"
+        capsys.readouterr()
+        await obey(chat, "/diff 7")
+        assert capsys.readouterr().out == "With seed 7 the answer is the same.\n"
+
+    chatting(story, draws=True)
+
+
+def test_diff_without_answer_or_chance_says_so(capsys: Shown) -> None:
+    async def story(chat: Chat) -> None:
+        await obey(chat, "/diff")
+        await chat.ask("hello")
+        await obey(chat, "/diff 7")
+
+        said = capsys.readouterr().out
+        assert said.startswith("There is no answer to compare yet.\n")
+        assert said.endswith("With temperature 0 every seed gives the same answer; see /set.\n")
+
+    chatting(story)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "both"),
+    [
+        ("I am Bob, a fox.", "I am Bobby.", "I am "),
+        ("Hello", "Hello there", "Hello"),
+        ("yes", "no", ""),
+        ("答えは川です", "答えは山です", "答えは"),
+    ],
+)
+def test_answers_part_between_words_where_there_are_any(one: str, other: str, both: str) -> None:
+    assert parted(one, other) == (both, one.removeprefix(both), other.removeprefix(both))
 
 
 def test_continue_goes_on_where_the_answer_was_cut_off() -> None:

@@ -32,7 +32,7 @@ def test_bars_stand_under_each_other_in_time() -> None:
 
 
 def test_a_remark_is_shown_where_there_is_room_and_no_line_is_too_long() -> None:
-    for columns in (26, 60, 80, 120):
+    for columns in (20, 26, 60, 80, 120):
         lines = gantt(BARS, 1.0, columns=columns).splitlines()
         assert max(map(len, lines)) <= columns
         assert lines[1].endswith("  120 tokens in 2 chunks") == (columns >= 80)

@@ -124,13 +124,13 @@ def test_the_stats_of_an_answer_name_tokens_times_and_cache_hits() -> None:
         token_ids=(),
         finish_reason=FinishReason.STOP,
         usage=Usage(prompt_tokens=30, completion_tokens=11, cached_tokens=16),
-        timings=Timings(queue_s=0, ttft_s=0.05, decode_s=0.5, total_s=0.55, preemptions=0),
+        timings=Timings(queue_s=0.004, ttft_s=0.05, decode_s=0.5, total_s=0.55, preemptions=0),
     )
 
     assert dict(answer_rows(final)) == {
         "prompt tokens": "30, 16 from the prefix cache",
         "answer tokens": "11, ended by stop",
-        "time to first token": "50 ms",
+        "time to first token": "50 ms: queue 4.0 ms, prefill 46 ms",
         "speed after it": "20.0 tokens/s",
     }
 

@@ -180,6 +180,19 @@ def test_ctrl_c_while_the_model_loads_leaves_at_once(tmp_path: Path) -> None:
 
         assert loading.exit_code() == 130
         assert "Traceback" not in loading.shown
+        assert loading.modes() == loading.modes_before
+
+
+def test_what_is_typed_while_the_model_loads_is_shown_at_the_prompt_alone(tmp_path: Path) -> None:
+    words = ("chat", "--device", "simulated", "--max-tokens", "4")
+    with Terminal(*words, env=environment(tmp_path)) as chat:
+        chat.wait_for("loading")
+        chat.send("typed early\r")
+        chat.wait_for("tok/s")
+        before, _ = chat.shown.split("/help helps")
+
+        assert "typed early" not in before
+        assert ">>> typed early" in chat.shown
 
 
 def test_ctrl_c_drops_a_line_that_was_begun(chat: Terminal) -> None:

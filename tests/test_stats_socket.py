@@ -7,6 +7,7 @@ import signal
 import socket
 import stat
 import subprocess
+import termios
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -197,6 +198,9 @@ def served(path: Path) -> Iterator[Path]:
         assert chat.exit_code() == 0
 
 
+ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
+
+
 def test_top_shows_one_picture_on_a_terminal_and_lines_in_a_pipe(served: Path) -> None:
     once = piped("top", str(served), "--once", "--interval", "0.05")
     as_json = piped("top", str(served), "--once", "--interval", "0.05", "--json")
@@ -211,11 +215,11 @@ def test_top_shows_one_picture_on_a_terminal_and_lines_in_a_pipe(served: Path) -
         process.send_signal(signal.SIGINT)
         process.stdout.read()
         assert process.wait(60) == 130
-    with Terminal(
-        "top", str(served), "--interval", "0.05", env=environment(served.parent), columns=40
-    ) as terminal:
+    with looking_at(served) as terminal:
         for _ in range(3):
             terminal.wait_for("event loop")
+        terminal.resize(20, rows=5)
+        terminal.wait_for("cached    0 blocksengine    simulated\nbatch")  # five rows, from the top
         terminal.send("\x03")
         assert terminal.exit_code() == 130
 
@@ -224,7 +228,54 @@ def test_top_shows_one_picture_on_a_terminal_and_lines_in_a_pipe(served: Path) -
     assert "\x1b" not in once.stdout
     assert json.loads(as_json.stdout)["tokens_per_s"] == 0
     assert all(text.startswith("running 0, waiting 0, blocks 0 of 4096") for text in lines)
-    assert terminal.raw.count("\x1b[8A") >= 2
+    assert terminal.raw.count("\x1b[H") >= 4
+
+
+def looking_at(path: Path) -> Terminal:
+    env = environment(path.parent)
+    return Terminal("top", str(path), "--interval", "0.05", env=env, columns=40)
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        (lambda terminal: terminal.send("q"), 0),
+        (lambda terminal: terminal.send("\x03"), 130),
+        (lambda terminal: terminal.process.terminate(), 143),
+    ],
+    ids=["q", "ctrl-c", "terminated"],
+)
+def test_however_top_ends_the_terminal_is_as_before_but_for_the_last_picture(
+    end: Callable[[Terminal], None], code: int, served: Path
+) -> None:
+    with looking_at(served) as terminal:
+        terminal.wait_for("event loop")
+        assert not terminal.modes()[3] & termios.ECHO
+        end(terminal)
+        assert terminal.exit_code() == code
+        assert terminal.modes() == terminal.modes_before
+
+    own, behind = terminal.raw.split(LEAVE)
+    assert own.startswith(ENTER)
+    assert behind.startswith("engine")
+    assert behind.rstrip().count("\n") == 7
+
+
+def test_ctrl_z_gives_the_terminal_back_until_top_goes_on(served: Path) -> None:
+    with looking_at(served) as terminal:
+        terminal.wait_for("event loop")
+        terminal.send("\x1a")
+        _, status = os.waitpid(terminal.process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        assert terminal.modes() == terminal.modes_before
+
+        terminal.process.send_signal(signal.SIGCONT)
+        terminal.wait_for("event loop")  # what was there when it was stopped
+        terminal.wait_for("event loop")
+        terminal.send("q")
+        assert terminal.exit_code() == 0
+
+    assert terminal.raw.count(ENTER) == terminal.raw.count(LEAVE) == 2
 
 
 def test_top_without_an_engine_is_a_mistake(path: Path) -> None:

@@ -61,7 +61,8 @@ class Stalls:
         return Cause.WEIGHTS if before and before[0].awaits_weights else Cause.HOST
 
     def _of(self, step: Step) -> tuple[Cause, str]:
-        size = f"step {step.number} of {step.plan.num_tokens} tokens"
+        tokens = step.plan.num_tokens
+        size = f"step {step.number} of {tokens} token{'s' * (tokens != 1)}"
         if step.error is not None:
             return Cause.DEVICE, f"{size} failed: {step.error}"
         largest = ", ".join(self._largest(step))

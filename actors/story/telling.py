@@ -56,7 +56,8 @@ def _title(story: Story) -> str:
     tokens = story.tokens
     state = "" if story.is_over else ", still live"
     return (
-        f"{story.name} (serial {story.serial}): {tokens.prompt} prompt tokens, "
+        f"{story.name} (serial {story.serial}): "
+        f"{tokens.prompt} prompt token{'s' * (tokens.prompt != 1)}, "
         f"{tokens.cached} of them cached, {tokens.completion} generated, "
         f"{_ms(story.end_ns - story.begin_ns)}{state}"
     )
@@ -74,7 +75,8 @@ def _lines(story: Story) -> Iterator[str]:
 def _told(event: Event, story: Story) -> list[str]:
     match event:
         case Arrived():
-            return [f"arrived: {event.prompt_tokens} prompt tokens, priority {event.priority}"]
+            tokens = f"{event.prompt_tokens} prompt token{'s' * (event.prompt_tokens != 1)}"
+            return [f"arrived: {tokens}, priority {event.priority}"]
         case Started():
             return [f"admitted; {_prefix(event, story)}", *_waits(event.waits)]
         case Chunk():

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from ...gpu.loading.resolve import known_models
 from ..output import write
 from ..render import table
-from . import on_engine, on_session
+from . import comparing, on_engine, on_session
 from .conversation import Chat
 from .session_files import saved_names
 from .settings import NAMES
@@ -59,6 +59,11 @@ TABLE = (
         "show or change how answers are sampled; the value `default` takes it back",
         on_engine.set_value,
         lambda: NAMES,
+    ),
+    Command(
+        "/diff [SEED]",
+        "answer the last question with another seed, and show where the answers part",
+        comparing.diff,
     ),
     Command("/undo", "take the last turn back", on_session.undo),
     Command("/regen", "answer the last question again", on_session.regenerate),

@@ -7,14 +7,15 @@ from itertools import count
 from ...actors.chat_options import ChatWords
 from ...actors.config import EngineConfig
 from ...actors.engine import Engine
-from ...messages import Delta, FinishReason, RequestError, SamplingParams
+from ...messages import Delta, FinishReason, RequestError, Result, SamplingParams
+from ..fitting import shown
 from ..output import without_controls, write
 from .answer import Answer
 from .look import Look
 from .session import Message, Session
 from .settings import Settings
 from .stats import ChatStats
-from .status import status_line
+from .status import BETWEEN, status_line
 from .window import make_room
 
 Keep = Callable[[str, FinishReason | None], None]
@@ -58,11 +59,11 @@ class Chat:
 
     def say(self, text: str) -> None:
         """A line that is not the model's; what it quotes has no power over the terminal."""
-        write(without_controls(text) + "\n")
+        write(shown(without_controls(text)) + "\n")
 
-    def remark(self, text: str) -> None:
-        """A line that matters less."""
-        write(self.look.dim(without_controls(text)) + "\n")
+    def remark(self, text: str, between: str = " ") -> None:
+        """A line that matters less; too long a one is broken where `between` stands."""
+        write(self.look.dim(shown(without_controls(text), between)) + "\n")
 
     def stop(self) -> bool:
         """End the answer that is being streamed; False where there is none."""
@@ -88,6 +89,14 @@ class Chat:
         """Continue the last answer where it ended."""
         session = self.session
         await self._answer(session.going_on, session.extend_answer, num_kept=1, is_continued=True)
+
+    async def ask_aside(self, params: SamplingParams) -> Result:
+        """Answer the last question once more, sampled so; nothing of it is shown or kept."""
+        session = self.session
+        await self._make_room(session.asking_again, params, self._words, 1)
+        name = f"chat-{next(self._numbers)}"
+        messages = session.asking_again()
+        return await self.engine.chat(messages, params, request_id=name, **self._words)
 
     async def use(self, engine: Engine, config: EngineConfig) -> None:
         """Go on with another engine, and close the one there was."""
@@ -133,7 +142,7 @@ class Chat:
         self.stats.record(final)
         write(answer.told.tables())
         context = self.engine.facts.max_model_len
-        self.remark(status_line(final, params, context))
+        self.remark(status_line(final, params, context), BETWEEN)
 
     async def _make_room(
         self,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from .status import seconds
 
-MIN_COLUMNS, MAX_COLUMNS = 8, 60  # of the chart itself
+MIN_COLUMNS, MAX_COLUMNS = 3, 60  # of the chart itself
 REMARK_NEEDS = 24  # columns that the chart keeps beside remarks
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 
 from ...messages import Delta, SamplingParams
+from .status import seconds
 
 Row = tuple[str, str]
 
@@ -36,8 +37,9 @@ def answer_rows(final: Delta) -> Iterator[Row]:
         cached = f"{usage.cached_tokens} from the prefix cache"
         yield "prompt tokens", f"{usage.prompt_tokens}, {cached}"
         yield "answer tokens", f"{usage.completion_tokens}, ended by {final.finish_reason}"
-    if timings is not None and timings.ttft_s is not None:
-        yield "time to first token", f"{timings.ttft_s * 1000:.0f} ms"
+    if timings is not None and timings.ttft_s is not None and timings.prefill_s is not None:
+        parts = f"queue {seconds(timings.queue_s)}, prefill {seconds(timings.prefill_s)}"
+        yield "time to first token", f"{seconds(timings.ttft_s)}: {parts}"
     if usage is not None and timings is not None and timings.decode_s > 0:
         rate = (usage.completion_tokens - 1) / timings.decode_s
         yield "speed after it", f"{rate:.1f} tokens/s"

@@ -4,10 +4,12 @@ from collections.abc import Iterator
 
 from ...messages import Delta, FinishReason, SamplingParams
 
+BETWEEN = " · "
+
 
 def status_line(final: Delta, params: SamplingParams, context: int) -> str:
     """From the last delta of an answer; `context` is how many tokens fit into it."""
-    return " · ".join(_parts(final, params, context))
+    return BETWEEN.join(_parts(final, params, context))
 
 
 def _parts(final: Delta, params: SamplingParams, context: int) -> Iterator[str]:
