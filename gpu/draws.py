@@ -1,4 +1,10 @@
-"""One draw per row: the largest of logit plus Gumbel noise among the tokens that were kept."""
+"""One draw per row: the largest of logit plus Gumbel noise among the tokens that were kept.
+
+Noise takes two logarithms, ten times as long as the random word it is made of. It falls as its word
+grows, so words alone tell which tokens far below the likeliest may win at all: a few in a thousand.
+"""
+
+import math
 
 import numpy as np
 
@@ -6,14 +12,15 @@ from ..messages import Bools, Floats, Longs
 from .noise import Words, gumbel, noise_bits
 
 BLOCK = 2**17  # logits that are looked at together: they stay in a processor's cache
-WIDE = 4_096  # logits of a row from which on its kept ones are looked for in it alone
+WIDE = 4_096  # logits of a row from which on it is looked at alone
+NEAR = 6  # a token so far below the likeliest wins against it once in 400 times
 
 
 def draw(logits: Floats, kept: Bools | None, key0: Words, key1: Words) -> Longs:
     """A token id for every row of logits [rows, vocab], of whose tokens each keeps at least one;
     None: all of them. What is drawn does not depend on what else is drawn."""
     drawn = np.empty(len(logits), dtype=np.int64)
-    if logits.shape[1] > (BLOCK // 2 if kept is None else WIDE):
+    if logits.shape[1] > WIDE:
         for row, values in enumerate(logits):
             drawn[row] = _draw_row(
                 values, None if kept is None else kept[row], key0[row], key1[row]
@@ -29,7 +36,7 @@ def draw(logits: Floats, kept: Bools | None, key0: Words, key1: Words) -> Longs:
 
 def _draw_row(logits: Floats, kept: Bools | None, key0: np.uint32, key1: np.uint32) -> int:
     if kept is None:
-        return int(_noisy(logits, key0, key1, _every_id(logits)).argmax())
+        return _winner(logits, key0, key1, _every_id(logits))
     ids = kept.nonzero()[0]
     return draw_among(logits[ids], ids, key0, key1)
 
@@ -37,7 +44,26 @@ def _draw_row(logits: Floats, kept: Bools | None, key0: np.uint32, key1: np.uint
 def draw_among(logits: Floats, ids: Longs, key0: np.uint32, key1: np.uint32) -> int:
     """One of these ids of one row, whose logits are given; what a draw from all of the row gives
     that keeps no other."""
-    return int(ids[_noisy(logits, key0, key1, ids.astype(np.uint32)).argmax()])
+    return int(ids[_winner(logits, key0, key1, ids.astype(np.uint32))])
+
+
+def _winner(logits: Floats, key0: np.uint32, key1: np.uint32, ids: Words) -> int:
+    """The place where logit plus noise is largest, of equal ones the first."""
+    words = noise_bits(key0, key1, ids)
+    bound = logits.max() - np.float32(NEAR)
+    may_win = logits >= bound
+    if np.count_nonzero(may_win) < len(logits):
+        near = may_win.nonzero()[0]
+        best = (gumbel(words[near]) + logits[near]).max()
+        may_win |= words <= _most_word(float(best) - float(bound))
+    places = may_win.nonzero()[0]
+    return int(places[(gumbel(words[places]) + logits[places]).argmax()])
+
+
+def _most_word(noise: float) -> np.uint32:
+    """No larger word gives this noise or more, however its logarithms are rounded."""
+    share = -math.expm1(-math.exp(min(-noise, 100.0)))
+    return np.uint32(min(share * 2**32 * 1.001 + 1_024, 2**32 - 1))
 
 
 def _draw_block(logits: Floats, kept: Bools | None, key0: Words, key1: Words) -> Longs:
