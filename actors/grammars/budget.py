@@ -188,11 +188,12 @@ class BudgetedGrammar:
         safe = np.zeros(completer.size, dtype=np.bool_)
         safe[list(known[:1])] = True
         if np.count_nonzero(allowed) > MAX_TRIED:
-            plain = completer.by_length(allowed & completer.is_plain)
-            places = np.linspace(0, len(plain) - 1, NUM_SAMPLED).astype(np.int64)
-            sample = plain[places].tolist() if len(plain) else []
+            plain = allowed & completer.is_plain
+            sample = completer.sample(plain, NUM_SAMPLED).tolist()
             kept = [token_id for token_id in sample if self._after(token_id, known) is not None]
-            safe[plain if len(kept) == len(sample) else kept] = True
+            if len(kept) == len(sample):
+                safe |= plain
+            safe[kept] = True
             most = len(known) if kept else most
             allowed = allowed & ~completer.is_plain
         tried = completer.by_length(allowed)[:MAX_TRIED].tolist()

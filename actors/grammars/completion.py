@@ -217,15 +217,25 @@ class Completer:
         at = allowed[self._by_kind].nonzero()[0]
         first = at.searchsorted(self._kind_starts)  # of each kind among them, and an end
         shortest = self._by_kind[at[first[:-1][first[:-1] < first[1:]]]]
-        return list(dict.fromkeys([*shortest.tolist(), *self.by_length(allowed)[-2:].tolist()]))
+        longest = self._order[self._in_order(allowed)[-2:]]
+        return list(dict.fromkeys([*shortest.tolist(), *longest.tolist()]))
 
     def by_length(self, allowed: Bools) -> Longs:
         """The ids of these tokens, the shortest first."""
-        ids = allowed.nonzero()[0]
-        if len(ids) > FEW:
-            ordered: Longs = self._order[allowed[self._order]]
-            return ordered
-        return self._order[np.sort(self._places[ids])]
+        return self._order[self._in_order(allowed)]
+
+    def sample(self, allowed: Bools, count: int) -> Longs:
+        """So many of these tokens, from the shortest to the longest; with fewer, some twice."""
+        places = self._in_order(allowed)
+        if not len(places):
+            return places
+        return self._order[places[np.linspace(0, len(places) - 1, count).astype(np.int64)]]
+
+    def _in_order(self, allowed: Bools) -> Longs:
+        """The places of these tokens in the order of all, rising."""
+        if np.count_nonzero(allowed) > FEW:
+            return allowed[self._order].nonzero()[0]
+        return np.sort(self._places[allowed.nonzero()[0]])
 
     def allowed(self, matcher: Matcher) -> Bools:
         """Which tokens may follow.  # [size]"""
