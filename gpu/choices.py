@@ -5,6 +5,10 @@ from dataclasses import dataclass
 from .processor import NOTABLE, Processor
 
 _NATIVE_BFLOAT16 = ("amx_bf16", "avx512_bf16", "bf16")
+_NATIVE_QUANTISED = (  # what names the way, and all that it takes
+    ("avx512_vnni", {"avx512_vnni"}),
+    ("avx2", {"avx2", "fma", "f16c"}),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +32,13 @@ def auto_dtype(processor: Processor) -> Choice:
 
 def auto_quantization(processor: Processor, *, has_compiler: bool) -> Choice:
     """GGUF weights as they are packed, where the native decoder can be compiled and is fast."""
-    if "avx512_vnni" not in processor.features:
-        return Choice("quantization", "none", "the processor has no AVX-512 VNNI")
+    by = next((name for name, needed in _NATIVE_QUANTISED if needed <= processor.features), None)
+    if by is None:
+        why = "the processor has neither AVX-512 VNNI nor AVX2"
+        return Choice("quantization", "none", why)
     if not has_compiler:
         return Choice("quantization", "none", "there is no C compiler for the native decoder")
-    return Choice("quantization", "as packed", "GGUF weights run natively (AVX-512 VNNI)")
+    return Choice("quantization", "as packed", f"GGUF weights run natively ({NOTABLE[by]})")
 
 
 def auto_choices(processor: Processor, *, has_compiler: bool) -> tuple[Choice, ...]:

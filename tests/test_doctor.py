@@ -10,8 +10,10 @@ from stepahead.cli.doctor import machine, software
 from stepahead.cli.doctor.command import report
 from stepahead.cli.doctor.finding import Finding
 from stepahead.cli.main import main
-from stepahead.gpu.choices import auto_dtype
+from stepahead.gpu.choices import auto_dtype, auto_quantization
 from stepahead.gpu.cpu import choose_dtype
+from stepahead.gpu.native.compiling import NoCompiler, find_compiler
+from stepahead.gpu.native.library import load_library
 from stepahead.gpu.processor import Processor, read_processor
 
 from .cli_process import piped
@@ -84,6 +86,35 @@ def test_the_device_computes_in_what_the_doctor_says() -> None:
     (said,) = [f for f in machine.choices(read_processor()) if f.name == "dtype"]
 
     assert choose_dtype("auto") == said.values["auto"]
+
+
+@pytest.mark.parametrize(
+    ("features", "value", "why"),
+    [
+        (["avx2", "fma", "f16c", "avx512_vnni"], "as packed", "AVX-512 VNNI"),
+        (["avx2", "fma", "f16c"], "as packed", "(AVX2)"),
+        (["avx2", "fma"], "none", "neither AVX-512 VNNI nor AVX2"),
+    ],
+)
+def test_auto_runs_quantised_weights_where_the_processor_is_fast_at_it(
+    features: list[str], value: str, why: str
+) -> None:
+    choice = auto_quantization(make_processor(*features), has_compiler=True)
+
+    assert choice.value == value
+    assert why in choice.why
+    assert auto_quantization(make_processor(*features), has_compiler=False).value == "none"
+
+
+def test_the_native_decoder_runs_where_the_doctor_says() -> None:
+    try:
+        is_fast = bool(load_library().stepahead_is_fast())
+    except NoCompiler:
+        is_fast = False
+
+    said = auto_quantization(read_processor(), has_compiler=find_compiler() is not None)
+
+    assert is_fast == (said.value == "as packed")
 
 
 def test_a_cache_folder_is_where_the_user_wants_it(
