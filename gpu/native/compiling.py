@@ -64,10 +64,10 @@ def _key(compiler: str) -> str:
 def _features() -> str:
     """The processor's features as the system lists them: `-march=native` depends on them."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        with Path("/proc/cpuinfo").open() as lines:  # of the first; the others may be hundreds
+            return next((line for line in lines if line.startswith(("flags", "Features"))), "")
     except OSError:
         return platform.processor()
-    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
 
 
 def _compile(compiler: str, target: Path) -> None:
