@@ -12,8 +12,8 @@ import jsonschema
 import pytest
 
 from stepahead import Engine, RequestRejected, SamplingParams, StructuredOutput
-from stepahead.actors.grammars import Matcher, StructuredGrammars
-from stepahead.actors.grammars.tools import TokenizingBackend, make_llguidance
+from stepahead.actors.grammars import GrammarBackend, Matcher, StructuredGrammars
+from stepahead.actors.grammars.tools import make_llguidance
 from stepahead.actors.grammars.vocabulary import TokenBytes
 from stepahead.actors.offload import offload_to_thread
 from stepahead.actors.text.toy import ToyTokenizer
@@ -340,7 +340,7 @@ def test_a_structure_of_which_nothing_fits_is_refused_where_that_is_certain(
 class FaultyBackend:
     """Compiles what it should not be asked for in its own way."""
 
-    def __init__(self, backend: TokenizingBackend, compiles: Callable[[], None]) -> None:
+    def __init__(self, backend: GrammarBackend, compiles: Callable[[], None]) -> None:
         self._backend = backend
         self._compiles = compiles
 
@@ -354,7 +354,7 @@ class FaultyBackend:
 
 
 def faulty_grammars(compiles: Callable[[], None], **options: Any) -> StructuredGrammars:
-    def make(tokens: str | TokenBytes, size: int, eos: Collection[int]) -> TokenizingBackend:
+    def make(tokens: str | TokenBytes, size: int, eos: Collection[int]) -> GrammarBackend:
         return FaultyBackend(make_llguidance(tokens, size, eos), compiles)
 
     tokenizer = ToyTokenizer()

@@ -37,7 +37,8 @@ def test_choices_are_texts_and_not_expressions() -> None:
     for text in texts:
         matcher = make().backend.compile(StructuredOutput.choice(texts))
         assert all(matcher.accept(token_id) for token_id in ToyTokenizer().encode(text))
-        assert matcher.must_end
+        assert matcher.may_end
+        assert not matcher.mask().any()
 
 
 def test_looking_ahead_leaves_a_matcher_where_it_is() -> None:

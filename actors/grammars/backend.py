@@ -8,7 +8,13 @@ from ...messages import Ints, RequestRejected, StructuredOutput
 
 
 class Matcher(Protocol):
-    """Where a text stands in its grammar; it knows the end of sequence, but not as a token."""
+    """Where a text stands in its grammar; it knows the end of sequence, but not as a token.
+
+    An answer is followed with `mask` and `accept`, and is over where it `may_end` and its mask is
+    empty. To end in time it is looked ahead from a `copy`; `completes` is asked thousands of times,
+    and libraries tell it faster than a copy that accepts. What is `forced` shows in no mask: of the
+    same bytes a mask allows every spelling.
+    """
 
     def mask(self) -> Ints:
         """The text tokens that may come next, packed 32 to a word.  # [words]"""
@@ -31,21 +37,21 @@ class Matcher(Protocol):
         """Whether the text is whole as it is."""
         ...
 
-    @property
-    def must_end(self) -> bool:
-        """Whether nothing can follow."""
-        ...
-
     def copy(self) -> Self:
         """Another matcher that stands where this one does."""
         ...
 
 
 class GrammarBackend(Protocol):
-    """Compiles structures for one tokenizer; called on any thread."""
+    """What a library is to the engine: it compiles for one tokenizer, whose tokens it tells."""
 
     def compile(self, structure: StructuredOutput) -> Matcher:
-        """A matcher at the beginning. Raises RequestRejected saying what is wrong."""
+        """A matcher at the beginning; on any thread. Raises RequestRejected saying what is
+        wrong."""
+        ...
+
+    def pieces(self) -> list[bytes]:
+        """The bytes of each token; none for special tokens."""
         ...
 
 

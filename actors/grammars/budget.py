@@ -57,7 +57,8 @@ class BudgetedGrammar:
         self._ends = np.zeros(-(-completer.size // 32), dtype=np.int32)  # a mask of EOS
         np.bitwise_or.at(self._ends, eos_token_ids // 32, np.int32(1) << eos_token_ids % 32)
         self._may_jump = may_jump
-        self._words: Ints | None = None  # what may follow, once it is computed
+        self._allowed: Ints | None = None  # what the grammar lets follow, once it is computed
+        self._words: Ints | None = None  # what may follow of it, likewise
         self._is_over: bool | None = None  # likewise
         # Of masks, beside what was known then: how many tokens may have to follow, what is safe.
         self._found: dict[tuple[bytes, Completion], tuple[int, Ints]] = {}
@@ -69,7 +70,7 @@ class BudgetedGrammar:
         if not self._matcher.accept(token_id):
             return False
         self._left -= 1
-        self._words = self._is_over = None
+        self._allowed = self._words = self._is_over = None
         self._effort = Effort(TOKEN)
         known = self._known
         if known is not None and known[:1] == (token_id,):
@@ -102,16 +103,24 @@ class BudgetedGrammar:
     def is_over(self) -> bool:
         """Whether nothing may follow, or the text is whole and nothing more fits."""
         if self._is_over is None:
-            self._is_over = self._matcher.must_end
-            if not self._is_over and self._known == () and self._matcher.may_end:
+            may_end = self._matcher.may_end
+            self._is_over = may_end and not self._follow.any()
+            if may_end and not self._is_over and self._known == ():
                 self._is_over = self.is_steered = not self._text.any()
         return self._is_over
+
+    @property
+    def _follow(self) -> Ints:
+        """The mask of what the grammar allows, but for an end of sequence."""
+        if self._allowed is None:
+            self._allowed = self._matcher.mask()
+        return self._allowed
 
     @property
     def _text(self) -> Ints:
         """The mask of what may follow, but for an end of sequence."""
         if self._words is None:
-            self._words = self._matcher.mask()
+            self._words = self._follow
             if self._known is not None and self._is_watched(
                 self._words, self._left - len(self._known)
             ):

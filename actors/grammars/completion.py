@@ -146,7 +146,10 @@ class Completer:
 
     def ends(self, matcher: Matcher, token_id: int) -> bool:
         """Whether nothing can follow this token."""
-        return matcher.completes((token_id,)) and _then(matcher, [token_id])[0].must_end
+        if not matcher.completes((token_id,)):
+            return False
+        after, _ = _then(matcher, [token_id])
+        return not after.mask().any()
 
     def find_after(
         self, matcher: Matcher, token_id: int, before: Completion, most: int, effort: Effort

@@ -50,10 +50,6 @@ class LlguidanceMatcher:
     def may_end(self) -> bool:
         return bool(self._matcher.is_accepting())
 
-    @property
-    def must_end(self) -> bool:
-        return bool(self._matcher.is_stopped())
-
     def copy(self) -> Self:
         return type(self)(self._matcher.deep_copy(), self._text, self._eos_token_id)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from ...messages import RequestRejected
 from ..text.tokenizer import Tokenizer
@@ -10,16 +10,7 @@ from .backend import GrammarBackend
 from .completion import Completer
 from .vocabulary import TokenBytes, describe
 
-
-class TokenizingBackend(GrammarBackend, Protocol):
-    """A backend that also knows what its tokens are."""
-
-    def pieces(self) -> list[bytes]:
-        """The bytes of each token; none for special tokens."""
-        ...
-
-
-MakeBackend: TypeAlias = Callable[[str | TokenBytes, int, Collection[int]], TokenizingBackend]
+MakeBackend: TypeAlias = Callable[[str | TokenBytes, int, Collection[int]], GrammarBackend]
 """From a tokenizer's description, the number of ids and those of the end of sequence."""
 
 
@@ -42,7 +33,7 @@ def make_tools(
 
 def make_llguidance(
     tokens: str | TokenBytes, vocab_size: int, eos_ids: Collection[int]
-) -> TokenizingBackend:
+) -> GrammarBackend:
     """The first backend."""
     try:
         from .llguidance import LlguidanceBackend
@@ -55,7 +46,7 @@ def make_llguidance(
 
 def make_xgrammar(
     tokens: str | TokenBytes, vocab_size: int, eos_token_ids: Collection[int]
-) -> TokenizingBackend:
+) -> GrammarBackend:
     """The second backend."""
     try:
         from .xgrammar import XgrammarBackend

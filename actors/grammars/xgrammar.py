@@ -55,10 +55,6 @@ class XgrammarMatcher:
     def may_end(self) -> bool:
         return bool(self._matcher.is_completed())
 
-    @property
-    def must_end(self) -> bool:
-        return self.may_end and not self.mask().any()
-
     def copy(self) -> Self:
         return type(self)(self._matcher.fork(), self._text)
 
