@@ -11,9 +11,9 @@ class Matcher(Protocol):
     """Where a text stands in its grammar; it knows the end of sequence, but not as a token.
 
     An answer is followed with `mask` and `accept`, and is over where it `may_end` and its mask is
-    empty. To end in time it is looked ahead from a `copy`; `completes` is asked thousands of times,
-    and libraries tell it faster than a copy that accepts. What is `forced` shows in no mask: of the
-    same bytes a mask allows every spelling.
+    empty. So that it ends in time, copies look ahead; what could `follow` is asked thousands of
+    times, and libraries tell it faster than a copy that accepts. What is `forced` shows in no mask,
+    which allows every spelling of the same bytes.
     """
 
     def mask(self) -> Ints:
@@ -28,8 +28,9 @@ class Matcher(Protocol):
         """The tokens that come next in any case, as the tokenizer would write them."""
         ...
 
-    def completes(self, token_ids: Sequence[int]) -> bool:
-        """Whether these tokens would make the text whole; it stays where it is."""
+    def follow(self, token_ids: Sequence[int]) -> int:
+        """How many of these tokens could come next, and one more where they would make the text
+        whole; it stays where it is."""
         ...
 
     @property

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...messages import Bools, Ints, seal
 from .backend import Matcher
-from .completion import LOOK, Completer, Completion, Effort, packed, unpacked
+from .completion import LOOK, Completer, Completion, Effort, completes, packed, unpacked
 
 NEAR = 32  # spare tokens beside a completion from which on each allowed token is looked at
 MAX_TRIED = 32  # tokens tried one by one
@@ -140,7 +140,7 @@ class BudgetedGrammar:
         usual = before or self._usual
         if self._matcher.may_end:
             self._known = ()
-        elif before is not None and len(usual) <= self._left and self._matcher.completes(usual):
+        elif before is not None and len(usual) <= self._left and completes(self._matcher, usual):
             self._known = usual
         elif self._left > self._next_search and before is None:
             self._known = None

@@ -91,7 +91,7 @@ class Completer:
         """
         path: list[int] = []
         places: list[tuple[int, Iterator[_Step]]] = [
-            (0, iter([(matcher.copy(), ())]))
+            (0, iter([(matcher, ())]))
         ]  # (tokens before, what may follow there)
         while places and effort.take(STEP):
             count, following = places[-1]
@@ -139,14 +139,14 @@ class Completer:
             return None
         if before[:1] == (token_id,):
             return before[1:] if len(before) - 1 <= most else None
-        if matcher.completes((token_id,)):
+        if completes(matcher, (token_id,)):
             return ()
-        fits = len(before) <= most and matcher.completes((token_id, *before))
+        fits = 0 < len(before) <= most and completes(matcher, (token_id, *before))
         return before if fits else None
 
     def ends(self, matcher: Matcher, token_id: int) -> bool:
         """Whether nothing can follow this token."""
-        if not matcher.completes((token_id,)):
+        if not completes(matcher, (token_id,)):
             return False
         after, _ = _then(matcher, [token_id])
         return not after.mask().any()
@@ -245,12 +245,25 @@ class Completer:
         return unpacked(matcher.mask(), self.size)
 
 
+def completes(matcher: Matcher, token_ids: Sequence[int]) -> bool:
+    """Whether these tokens would make the text whole."""
+    return matcher.follow(token_ids) > len(token_ids)
+
+
 def _tail(matcher: Matcher, before: Completion, effort: Effort) -> Completion:
     """The shortest end of a completion that completes this text, too; nothing, if none does."""
     if not effort.take(1 + len(before) // 8):  # most are seen to fail at their first token
         return ()
-    ends = (before[place:] for place in range(len(before) - 1, -1, -1))
-    return next(filter(matcher.completes, ends), ())
+    refused: set[int] = set()  # they often come again
+    for place in range(len(before) - 1, -1, -1):
+        if before[place] not in refused:
+            end = before[place:]
+            count = matcher.follow(end)
+            if count > len(end):
+                return end
+            if not count:
+                refused.add(before[place])
+    return ()
 
 
 def unpacked(words: Ints, size: int) -> Bools:

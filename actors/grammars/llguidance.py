@@ -39,12 +39,10 @@ class LlguidanceMatcher:
         token_ids: list[int] = self._matcher.compute_ff_tokens()
         return token_ids
 
-    def completes(self, token_ids: Sequence[int]) -> bool:
-        if not token_ids:
-            return self.may_end
+    def follow(self, token_ids: Sequence[int]) -> int:
         # Ten times as fast as to follow them with a copy.
-        count = self._matcher.validate_tokens([*token_ids, self._eos_token_id])
-        return bool(count > len(token_ids))
+        count: int = self._matcher.validate_tokens([*token_ids, self._eos_token_id])
+        return count
 
     @property
     def may_end(self) -> bool:

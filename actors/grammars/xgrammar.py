@@ -40,16 +40,16 @@ class XgrammarMatcher:
         token_ids: list[int] = self._matcher.find_jump_forward_tokens()
         return token_ids
 
-    def completes(self, token_ids: Sequence[int]) -> bool:
+    def follow(self, token_ids: Sequence[int]) -> int:
         count = 0
         for token_id in token_ids:
             if not self._matcher.accept_token(token_id):
                 break
             count += 1
-        completes = count == len(token_ids) and self.may_end
+        is_whole = count == len(token_ids) and self.may_end
         if count:
             self._matcher.rollback(count)
-        return completes
+        return count + is_whole
 
     @property
     def may_end(self) -> bool:
