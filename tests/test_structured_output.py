@@ -19,10 +19,20 @@ from stepahead.actors.offload import offload_to_thread
 from stepahead.actors.text.toy import ToyTokenizer
 from stepahead.actors.virtual_time import run_virtual
 from stepahead.gpu.oracle import Oracle
-from stepahead.messages import FinishReason, RequestFailed
+from stepahead.gpu.simulated import SimulatedDevice
+from stepahead.messages import FinishReason, RequestFailed, SampleRows
 
 from .batching import make_request
-from .engines import inline, is_empty, make_engine, settle, virtual
+from .engines import (
+    STEP,
+    inline,
+    is_empty,
+    make_config,
+    make_engine,
+    make_facts,
+    settle,
+    virtual,
+)
 
 PERSON: dict[str, Any] = {
     "type": "object",
@@ -97,6 +107,26 @@ def test_what_is_said_does_not_depend_on_steps_chunks_or_preemptions(
             assert is_empty(engine)
 
     run_virtual(scenario())
+
+
+@virtual
+async def test_a_turn_of_the_loop_makes_masks_for_few_of_many_rows() -> None:
+    """A mask takes a tenth of a millisecond, and other requests wait for the loop meanwhile."""
+    told: list[int] = []  # rows that got their masks together
+
+    class Listening(SimulatedDevice):
+        def sample(self, masks: SampleRows) -> None:
+            told.append(len(masks.rows))
+            super().sample(masks)
+
+    config = make_config(max_num_seqs=40, num_blocks=512)
+    clock = asyncio.get_running_loop().call_later
+    device = Listening(make_facts(config), 2 * config.max_num_seqs, clock, step_time=STEP)
+    async with make_engine(device=device, max_num_seqs=40, num_blocks=512) as engine:
+        texts = await answers(engine, [StructuredOutput.regex("[a-z ]{300}")] * 40)
+
+    assert [len(text) for text in texts] == [60] * 40
+    assert 8 <= max(told) <= 16
 
 
 @virtual
