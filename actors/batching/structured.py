@@ -5,9 +5,9 @@ in flight still samples that token, the row is held: it is computed, but sampled
 comes, which is in the turn that applies that step. If its sequence was voided meanwhile, a void
 mask comes instead: the device may sample anything, since it will not count.
 
-To find out what a sequence may say can take milliseconds. Once a turn has spent enough on that, the
-tokens of other sequences wait for the next turn, which follows at once but lets the event loop do
-something else before. So masks come later, and are the same.
+To find out what a sequence may say takes 0.1 ms, and can take milliseconds. Once a turn has spent
+enough on that, the tokens of other sequences wait for the next turn, which follows at once but lets
+the event loop do something else before. So masks come later, and are the same.
 """
 
 from collections import deque
