@@ -17,6 +17,8 @@ from types import TracebackType
 from typing import Any, Self
 
 COMMAND = (sys.executable, "-m", "stepahead")
+GOES_ON = ("bash", "-mc", '"$@"; echo "(in the shell)"; fg; echo "(again)"; fg', "bash")
+"""Before a command: a shell that has it go on at once when it was stopped."""
 DEADLINE = 60.0  # seconds that a test waits for output before it fails
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07|[@-_])")
 

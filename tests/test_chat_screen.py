@@ -113,6 +113,20 @@ def test_nothing_is_coloured_after_the_terminal_changed_its_size_meanwhile() -> 
     assert written == ["**bold**", "\n"]
 
 
+def test_nothing_is_coloured_where_another_program_wrote_meanwhile_but_what_comes_later_is() -> (
+    None
+):
+    written: list[str] = []
+    painter = Painter(written.append, lambda: Size(40, 24))
+
+    painter.show("**bold")
+    painter.displace()
+    painter.show("**\n**bold**\n")
+
+    assert written[:4] == ["**bold", "**", "\n", "**bold**"]
+    assert highlight.BOLD in written[4]
+
+
 PARTS = st.sampled_from(
     [
         "a",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from .chat_terminal import READY, ask, prompt_tokens, say, started
-from .cli_process import Terminal, environment, piped
+from .cli_process import COMMAND, GOES_ON, Terminal, environment, piped
 
 ENDLESS = ("--ignore-eos", "--max-tokens", "6000")
 
@@ -212,6 +212,30 @@ def test_a_home_that_cannot_be_written_does_no_harm(tmp_path: Path) -> None:
         assert ask(chat, "hello")
         chat.send("\x04")
         assert chat.exit_code() == 0
+
+
+def test_ctrl_z_stops_the_chat_and_it_goes_on_as_it_was(tmp_path: Path) -> None:
+    """At the prompt and in an answer."""
+    words = ("chat", "--device", "simulated", *ENDLESS)
+    env = environment(tmp_path)
+    with Terminal(*words, env=env, command=(*GOES_ON, *COMMAND)) as chat:
+        chat.wait_for(READY)
+        chat.send("half")
+        chat.wait_for("half")
+        chat.send("\x1a")
+        chat.wait_for("(in the shell)")
+        chat.wait_for("half")
+        say(chat, "-asked")
+        chat.wait_for_more()
+        chat.send("\x1a")
+        chat.wait_for("(again)")
+        chat.wait_for_more()
+        chat.send("\x03")
+        chat.wait_for("stopped")
+        chat.wait_for(READY)
+        chat.send("\x04")
+        assert chat.exit_code() == 0
+        assert chat.modes() == chat.modes_before
 
 
 def test_no_color_means_no_colour(tmp_path: Path) -> None:

@@ -53,6 +53,10 @@ class Answer:
             self._streaming.cancel()
         self.is_stopped = True
 
+    def displace(self) -> None:
+        """Something else was written below what is shown."""
+        self._screen.displace()
+
     async def _show(self, deltas: AsyncIterator[Delta]) -> None:
         async for delta in deltas:
             self.told.add(delta)

@@ -92,5 +92,6 @@ KEYS = {
     "Tab": "complete a command",
     "Ctrl-X Ctrl-E": "write the message in your editor ($VISUAL or $EDITOR)",
     "Ctrl-C": "stop the answer and keep what was said; at the prompt drop the line, twice leave",
+    "Ctrl-Z": "stop for a while; `fg` in the shell goes on",
     "Ctrl-D": "leave",
 }

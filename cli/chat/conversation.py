@@ -72,6 +72,11 @@ class Chat:
         self._answering.stop()
         return True
 
+    def displace(self) -> None:
+        """Somebody else has written on the terminal: a shell, while this process was stopped."""
+        if self._answering is not None:
+            self._answering.displace()
+
     async def ask(self, question: str) -> None:
         """Answer a question; what came of it before a stop or a fault is kept."""
         session = self.session

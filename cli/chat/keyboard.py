@@ -10,12 +10,15 @@ import signal
 import termios
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from prompt_toolkit.input import Input
 from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
 from prompt_toolkit.key_binding import KeyPress
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import Output
+
+from ..job_control import stopping
 
 
 @contextmanager
@@ -27,9 +30,16 @@ def quiet_keyboard(fd: int) -> Iterator[None]:
     mode[3] &= ~(termios.ECHO | termios.ICANON)
     mode[6][termios.VMIN], mode[6][termios.VTIME] = 1, 0
     mode[6][termios.VINTR] = bytes([os.fpathconf(fd, "PC_VDISABLE") & 0xFF])
+    while_stopped: list[Any] = []  # what is to come back
+
+    def leave() -> None:
+        while_stopped[:] = termios.tcgetattr(fd)
+        termios.tcsetattr(fd, termios.TCSANOW, before)
+
     termios.tcsetattr(fd, termios.TCSANOW, mode)
     try:
-        yield
+        with stopping(leave, lambda: termios.tcsetattr(fd, termios.TCSANOW, while_stopped)):
+            yield
     finally:
         termios.tcsetattr(fd, termios.TCSANOW, before)
 
@@ -63,11 +73,11 @@ def _bracketed_paste(screen: Output) -> Iterator[None]:
 
 
 @contextmanager
-def on_sigint(callback: Callable[[], None]) -> Iterator[None]:
-    """Call back in the event loop on SIGINT, for the length of the block."""
+def on_signal(number: int, callback: Callable[[], None]) -> Iterator[None]:
+    """Call back in the event loop on such a signal, for the length of the block."""
     loop = asyncio.get_running_loop()
-    before = signal.signal(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(callback))
+    before = signal.signal(number, lambda *_: loop.call_soon_threadsafe(callback))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before)

@@ -17,6 +17,8 @@ class Screen(Protocol):
 
     def finish(self) -> None: ...
 
+    def displace(self) -> None: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Look:
@@ -42,4 +44,7 @@ class _Plain:
         self.show = write
 
     def finish(self) -> None:
+        pass
+
+    def displace(self) -> None:
         pass

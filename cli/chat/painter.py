@@ -24,6 +24,7 @@ class Painter:
         self._blocks = Blocks(self._is_full)
         self._begun_in = size()  # when the lines that wait began
         self._line = ""  # the last one, which is not complete
+        self._is_displaced = False  # something else stands below what waits
 
     def show(self, piece: str) -> None:
         """Write what was said next."""
@@ -37,6 +38,10 @@ class Painter:
         """The answer is over, wherever it was."""
         shown = [*self._blocks.waiting, self._line]
         self._paint(shown, self._blocks.end(self._line))
+
+    def displace(self) -> None:
+        """Somebody else has written on the terminal: the lines that wait stay as they are."""
+        self._is_displaced = True
 
     def _extend(self, text: str) -> None:
         if text:
@@ -52,11 +57,14 @@ class Painter:
         self._line = ""
         if coloured is not None:
             self._begun_in = self._size()
+            self._is_displaced = False
 
     def _paint(self, shown: list[str], coloured: list[str] | None) -> None:
         """Write lines again, in colour; the cursor is at the end of them, before and after."""
         size = self._size()
-        if coloured is None or coloured == shown or size != self._begun_in:
+        if coloured is None or coloured == shown:
+            return
+        if self._is_displaced or size != self._begun_in:
             return
         heights = [height(line, size.columns) for line in shown]
         if None in heights:

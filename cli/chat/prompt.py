@@ -33,6 +33,7 @@ def prompt_session() -> PromptSession[str]:
             completer=CommandCompleter(),
             complete_while_typing=False,
             complete_style=CompleteStyle.READLINE_LIKE,
+            enable_suspend=True,
             enable_open_in_editor=True,
             tempfile_suffix=".md",
             reserve_space_for_menu=0,

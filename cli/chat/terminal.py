@@ -1,6 +1,7 @@
 """The chat on a terminal: reads a line, has it answered or obeyed, and heeds Ctrl-C meanwhile."""
 
 import asyncio
+import signal
 import sys
 from collections.abc import Coroutine
 from difflib import get_close_matches
@@ -11,7 +12,7 @@ from ...messages import ConfigError, ModelError, RequestError
 from ..mistake import Interrupted
 from .commands import COMMANDS, Left
 from .conversation import STOPPED, Chat
-from .keyboard import keys_while_busy, on_sigint, quiet_keyboard
+from .keyboard import keys_while_busy, on_signal, quiet_keyboard
 from .prompt import history_first, prompt_session
 from .slash import SlashCommand, parse_slash, unquoted
 
@@ -31,7 +32,11 @@ class TerminalChat:
         self._chat.say(
             f"{facts.model} on {facts.device} in {facts.dtype}; /help helps, Ctrl-D leaves."
         )
-        with quiet_keyboard(sys.stdin.fileno()), on_sigint(self._interrupt):
+        with (
+            quiet_keyboard(sys.stdin.fileno()),
+            on_signal(signal.SIGINT, self._interrupt),
+            on_signal(signal.SIGCONT, self._chat.displace),
+        ):
             try:
                 while (text := await self._read()) is not None:
                     await self._attend(self._meant(text))

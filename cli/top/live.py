@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..echo import own_keyboard
+from ..job_control import stopping
 from ..output import write
 from ..terminal_size import terminal_size
 from .view import Reading, screen
@@ -31,15 +32,14 @@ class LivePicture:
     @contextmanager
     def shown(self) -> Iterator[None]:
         """For the length of the block, whatever ends it."""
-        acts = ((signal.SIGTSTP, self._step_aside), (signal.SIGTERM, _end))
-        before = [(number, signal.signal(number, act)) for number, act in acts]
+        before = signal.signal(signal.SIGTERM, _end)
         self._enter()
         try:
-            yield
+            with stopping(self._leave, self._enter):
+                yield
         finally:
             self._leave()
-            for number, act in before:
-                signal.signal(number, act)
+            signal.signal(signal.SIGTERM, before)
             if self._last is not None:
                 write("".join(f"{line}\n" for line in _fitting(self._last)))
 
@@ -73,12 +73,6 @@ class LivePicture:
         os.write(sys.stdout.fileno(), _LEAVE.encode())
         if self._keyboard is not None:
             termios.tcsetattr(self._keyboard, termios.TCSANOW, self._modes)
-
-    def _step_aside(self, *_: object) -> None:
-        """Ctrl-Z: the shell is to find its screen."""
-        self._leave()
-        os.kill(os.getpid(), signal.SIGSTOP)
-        self._enter()
 
 
 def _fitting(reading: Reading) -> list[str]:
