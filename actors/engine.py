@@ -118,7 +118,7 @@ class Engine(EngineTexts, EngineScoring, EngineHistory, EngineControl):
         # Not before: an older recording stays where the engine cannot be built.
         self._recorder = open_recorder(self.config, setup, backend.device.facts, journal)
         self._recorder.watch(self._wiring.cores)
-        log.attach(journal)
+        log.attach(journal, self._wiring.stats)
         ready = asyncio.Event()
         self._task = loop.create_task(self._run(self._wiring, ready), name="stepahead-engine")
         await ready.wait()
@@ -251,8 +251,7 @@ class Engine(EngineTexts, EngineScoring, EngineHistory, EngineControl):
 
     def stats(self) -> EngineStats:
         """Counts at this moment."""
-        wiring = self._started
-        return EngineStats.count(wiring.pool, wiring.batcher, wiring.streams)
+        return self._started.stats()
 
     def _counts(self) -> dict[str, object]:
         """What a stats socket tells."""

@@ -7,7 +7,6 @@ from ..gpu.device import DeviceFacts
 from ..messages import ConfigError
 from .offload import Offload
 from .recording.recorder import Recorder
-from .stats import EngineStats
 from .wiring import Wiring
 
 if TYPE_CHECKING:
@@ -65,11 +64,7 @@ class EngineHistory(ABC):
         from .telemetry.metrics import Metrics
 
         wiring = self._started
-
-        def stats() -> EngineStats:
-            return EngineStats.count(wiring.pool, wiring.batcher, wiring.streams)
-
-        metrics = Metrics(self.facts.model, stats, registry)
+        metrics = Metrics(self.facts.model, wiring.stats, registry)
         metrics.attach(wiring.journal)
         return metrics.registry
 

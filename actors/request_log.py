@@ -22,6 +22,7 @@ from ..messages import (
     TokensReady,
 )
 from .journal import Envelope, Journal, Turn
+from .stats import EngineStats
 
 
 class RequestLog:
@@ -34,11 +35,13 @@ class RequestLog:
         self._device = device  # which may load another model
         self._model: str | None = None  # what the logger is bound to
         self._log = _configured_logger()
+        self._stats: Callable[[], EngineStats] | None = None  # where debug events are read
         self._of: dict[int, Any] = {}  # by live request, where debug events are read: its logger
 
-    def attach(self, journal: Journal) -> None:
+    def attach(self, journal: Journal, stats: Callable[[], EngineStats]) -> None:
         """Follow the messages of an engine, if anybody reads debug events."""
         if self._log is not None and self._reads_debug():
+            self._stats = stats
             journal.attach(self._note)
 
     def _reads_debug(self) -> bool:
@@ -103,14 +106,7 @@ class RequestLog:
                     **common,
                 )
             case StepPlan() as plan:
-                self._log.debug(
-                    "step.posted",
-                    step=plan.step,
-                    rows=len(plan.slots),
-                    tokens=plan.num_tokens,
-                    new_rows=len(plan.new_rows),
-                    **common,
-                )
+                self._note_step(plan, common)
             case StepDone() as done:
                 self._log.debug("step.done", step=done.step, failed=len(done.failed), **common)
             case StepFailed() as failed:
@@ -119,6 +115,21 @@ class RequestLog:
                 self._note_report(report, common)
             case _:
                 pass
+
+    def _note_step(self, plan: StepPlan, common: dict[str, Any]) -> None:
+        assert self._stats is not None
+        stats = self._stats()
+        self._log.debug(
+            "step.posted",
+            step=plan.step,
+            rows=len(plan.slots),
+            tokens=plan.num_tokens,
+            new_rows=len(plan.new_rows),
+            queue_len=stats.waiting,
+            blocks_used=stats.blocks_held,
+            blocks_free=stats.blocks_free,
+            **common,
+        )
 
     def _note_report(self, report: TokensReady, common: dict[str, Any]) -> None:
         for admitted in report.admitted:

@@ -29,6 +29,7 @@ from .intake import Intake
 from .journal import Journal
 from .offload import Offload
 from .scheduler import CallAt
+from .stats import EngineStats
 from .streams import OutputStreams
 
 
@@ -81,6 +82,10 @@ class Wiring:
     @property
     def batcher(self) -> Batcher:
         return self.cores.batcher
+
+    def stats(self) -> EngineStats:
+        """Counts at this moment."""
+        return EngineStats.count(self.cores.pool, self.cores.batcher, self.streams)
 
     @property
     def seconds_since_progress(self) -> float:

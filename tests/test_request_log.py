@@ -45,7 +45,8 @@ DEBUG_FIELDS = {
     "request.admitted": OF_REQUEST | {"n_cached", "prefix_end", "first_difference"},
     "request.preempted": OF_REQUEST,
     "request.ended": OF_REQUEST | {"finish_reason"},
-    "step.posted": {"step", "rows", "tokens", "new_rows"},
+    "step.posted": {"step", "rows", "tokens", "new_rows"}
+    | {"queue_len", "blocks_used", "blocks_free"},
     "step.done": {"step", "failed"},
 }
 """These names are what queries are built on: they do not change."""
@@ -84,6 +85,9 @@ def test_what_led_to_it_is_told_at_debug_with_message_numbers() -> None:
     assert {line["event"] for line in events} == set(DEBUG_FIELDS)
     assert all(line["log_level"] == "debug" for line in events)
     assert all(set(line) == COMMON | DEBUG_FIELDS[line["event"]] for line in events)
+    steps = [line for line in events if line["event"] == "step.posted"]
+    assert all(1 <= line["blocks_used"] <= 5 - line["blocks_free"] for line in steps)
+    assert {line["queue_len"] for line in steps} >= {0, 1}
 
 
 def test_the_times_of_a_canonical_line_add_up() -> None:
