@@ -1,9 +1,24 @@
-"""Ctrl-Z: a process that has changed its terminal gives it back as it was while it is stopped."""
+"""Processes and their terminal: whose it is, and Ctrl-Z, with which it is given back as it was."""
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from .piped import stdin_is_terminal
+
+
+def own_keyboard() -> int | None:
+    """Standard input, where it is a terminal and this process in its foreground: one in the
+    background is stopped when it touches the keyboard."""
+    if not stdin_is_terminal():
+        return None
+    keyboard = sys.stdin.fileno()
+    try:
+        return keyboard if os.tcgetpgrp(keyboard) == os.getpgrp() else None
+    except OSError:  # a terminal, but not the one this process belongs to
+        return None
 
 
 @contextmanager

@@ -10,7 +10,6 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ..actors.config import EngineConfig
-from .echo import unechoed
 from .flight import DumpOnSignal, tell_of_death, with_failure_path
 from .mistake import INTERRUPTED, Interrupted
 from .output import is_plain, is_terminal
@@ -44,18 +43,21 @@ def event_loops() -> list[tuple[str, LoopFactory]]:
 
 @asynccontextmanager
 async def running_engine(
-    config: EngineConfig, dump: DumpOnSignal | None = None
+    config: EngineConfig,
+    dump: DumpOnSignal | None = None,
+    *,
+    tidy_up: Callable[[], None] = lambda: None,
 ) -> AsyncIterator["Engine"]:
     """An engine for the length of the block; a terminal is told that the model loads. Who goes on
-    with other engines tells `dump` of them."""
+    with other engines tells `dump` of them. An interruption while it loads ends the process, after
+    `tidy_up`."""
     _quieten_libraries()
     dump = dump or DumpOnSignal()
     async with AsyncExitStack() as stack:
         stack.enter_context(dump.listening())
         with (
-            unechoed() as echo_again,
             progress(f"loading {config.model}") as hide,
-            _interruption_ends_all(hide, echo_again),
+            _interruption_ends_all(hide, tidy_up),
             nothing_collected(),
         ):
             from ..actors.engine import Engine
@@ -87,11 +89,11 @@ def _quieten_libraries() -> None:
 
 
 @contextmanager
-def _interruption_ends_all(*tidy_up: Callable[[], None]) -> Iterator[None]:
+def _interruption_ends_all(*last_acts: Callable[[], None]) -> Iterator[None]:
     """Let SIGINT end the process at once: a thread that loads a model cannot be told to stop."""
 
     def leave(*_: object) -> None:
-        for act in tidy_up:
+        for act in last_acts:
             act()
         os._exit(INTERRUPTED)
 

@@ -103,15 +103,17 @@ async def _converse(
     session: Session, settings: Settings, config: EngineConfig, words: ChatWords, *, plain: bool
 ) -> None:
     from .conversation import Chat
+    from .keyboard import quiet_keyboard
     from .look import Look
     from .terminal import TerminalChat
 
     dump = DumpOnSignal()
-    async with running_engine(config, dump) as engine:
-        look = Look.of_terminal(plain=plain)
-        chat = Chat(engine, engine.config, session, settings, look, words)
-        dump.engine = lambda: chat.engine  # perhaps another one than at first
-        try:
-            await TerminalChat(chat).run()
-        finally:
-            await chat.engine.close()
+    with quiet_keyboard(sys.stdin.fileno()) as give_back:
+        async with running_engine(config, dump, tidy_up=give_back) as engine:
+            look = Look.of_terminal(plain=plain)
+            chat = Chat(engine, engine.config, session, settings, look, words)
+            dump.engine = lambda: chat.engine  # perhaps another one than at first
+            try:
+                await TerminalChat(chat).run()
+            finally:
+                await chat.engine.close()

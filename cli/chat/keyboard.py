@@ -22,24 +22,37 @@ from ..job_control import stopping
 
 
 @contextmanager
-def quiet_keyboard(fd: int) -> Iterator[None]:
-    """Nothing typed is echoed or held until Enter, and Ctrl-C is a byte, for the whole block."""
+def quiet_keyboard(fd: int) -> Iterator[Callable[[], None]]:
+    """Nothing typed is echoed or held until Enter, for the whole block: what comes early waits for
+    the prompt. Yields what gives the keyboard back."""
     before = termios.tcgetattr(fd)
     mode = termios.tcgetattr(fd)
     mode[0] &= ~termios.ICRNL
     mode[3] &= ~(termios.ECHO | termios.ICANON)
     mode[6][termios.VMIN], mode[6][termios.VTIME] = 1, 0
-    mode[6][termios.VINTR] = bytes([os.fpathconf(fd, "PC_VDISABLE") & 0xFF])
     while_stopped: list[Any] = []  # what is to come back
 
-    def leave() -> None:
+    def give_back() -> None:
         while_stopped[:] = termios.tcgetattr(fd)
         termios.tcsetattr(fd, termios.TCSANOW, before)
 
     termios.tcsetattr(fd, termios.TCSANOW, mode)
     try:
-        with stopping(leave, lambda: termios.tcsetattr(fd, termios.TCSANOW, while_stopped)):
-            yield
+        with stopping(give_back, lambda: termios.tcsetattr(fd, termios.TCSANOW, while_stopped)):
+            yield give_back
+    finally:
+        termios.tcsetattr(fd, termios.TCSANOW, before)
+
+
+@contextmanager
+def interrupts_as_keys(fd: int) -> Iterator[None]:
+    """Ctrl-C is a byte like others, for the length of the block."""
+    before = termios.tcgetattr(fd)
+    mode = termios.tcgetattr(fd)
+    mode[6][termios.VINTR] = bytes([os.fpathconf(fd, "PC_VDISABLE") & 0xFF])
+    termios.tcsetattr(fd, termios.TCSANOW, mode)
+    try:
+        yield
     finally:
         termios.tcsetattr(fd, termios.TCSANOW, before)
 

@@ -12,7 +12,7 @@ from ...messages import ConfigError, ModelError, RequestError
 from ..mistake import Interrupted
 from .commands import COMMANDS, Left
 from .conversation import STOPPED, Chat
-from .keyboard import keys_while_busy, on_signal, quiet_keyboard
+from .keyboard import interrupts_as_keys, keys_while_busy, on_signal
 from .prompt import history_first, prompt_session
 from .slash import SlashCommand, parse_slash, unquoted
 
@@ -33,7 +33,7 @@ class TerminalChat:
             f"{facts.model} on {facts.device} in {facts.dtype}; /help helps, Ctrl-D leaves."
         )
         with (
-            quiet_keyboard(sys.stdin.fileno()),
+            interrupts_as_keys(sys.stdin.fileno()),
             on_signal(signal.SIGINT, self._interrupt),
             on_signal(signal.SIGCONT, self._chat.displace),
         ):

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..echo import own_keyboard
-from ..job_control import stopping
+from ..job_control import own_keyboard, stopping
 from ..output import write
 from ..terminal_size import terminal_size
 from .view import Reading, screen
