@@ -48,8 +48,10 @@ static void gate_up(Member *own, const Matrix *w, const Activations *x, Activati
             multiply(w, 4 * g, 2, ready, x, first, size, form, gate);
             multiply(w, 4 * g + 2, 2, unpacked_panel(ready, 2, w), x, first, size, form, up);
             for (int t = 0; t < size; t++) {
-                for (int i = 0; i < 2; i++)
-                    store(group + i * LANES, silu_in(form, load(gate[i][t])) * load(up[i][t]));
+                UNROLL for (int i = 0; i < GROUP; i += WIDTH) {
+                    const float *passed = gate[i / LANES][t] + i % LANES, *made = up[i / LANES][t] + i % LANES;
+                    store(group + i, silu_in(form, load(passed)) * load(made));
+                }
                 keep_group(group, to, first + t, g, next);
             }
         }
@@ -61,7 +63,9 @@ static void gate_up(Member *own, const Matrix *w, const Activations *x, Activati
 
 /* 16 neighbours of the vocabulary, of which some are there, against the best so far. */
 INLINE void compare(const float *logits, int lanes, int first, Best *best) {
-    if (lanes >= LANES && !is_any_above(load(logits), best->logit)) return;
+    int above = lanes < LANES;
+    UNROLL for (int i = 0; i < LANES; i += WIDTH) above |= is_any_above(load(logits + i), best->logit);
+    if (!above) return;
     for (int i = 0; i < lanes && i < LANES && best->logit == best->logit; i++)
         if (!(logits[i] <= best->logit)) *best = (Best){logits[i], first + i};
 }

@@ -3,7 +3,7 @@
 #pragma once
 #include "model.h"
 
-#ifndef HAS_VNNI
+#if !defined(HAS_VNNI) && !defined(HAS_AVX2)
 #define COUNT 6 /* tokens that are multiplied at once: their sums fit the registers */
 
 /* Panels from `first` on: [panel][column][16 rows]. */
@@ -12,16 +12,18 @@ static void unpack_floats(const Matrix *w, int first, int count, float *to) {
     size_t place = (size_t)first * groups, size = LANES * GROUP * w->bits / 8;
     for (size_t g = place; g < place + (size_t)count * groups; g++, to += LANES * GROUP) {
         const uint8_t *quants = w->quants + g * size;
-        floats scale = halves_to_floats(w->scales + g * 2 * LANES), minimum = scale * -128.0f;
-        if (w->bits == 4) minimum = halves_to_floats(w->scales + g * 2 * LANES + LANES);
-        for (int j = 0; j < w->bits; j++) {
-            ints packed = *(const ints *)(quants + 64 * j);
-            for (int i = 0; i < 4; i++) {
-                ints low = packed >> (8 * i) & (w->bits == 4 ? 15 : 255);
-                store(to + (4 * j + i) * LANES, __builtin_convertvector(low, floats) * scale + minimum);
-                if (w->bits == 8) continue;
-                ints upper = packed >> (8 * i + 4) & 15;
-                store(to + (4 * j + i + 16) * LANES, __builtin_convertvector(upper, floats) * scale + minimum);
+        for (int row = 0; row < LANES; row += WIDTH) {
+            floats scale = halves_to_floats(w->scales + g * 2 * LANES + row), minimum = scale * -128.0f;
+            if (w->bits == 4) minimum = halves_to_floats(w->scales + g * 2 * LANES + LANES + row);
+            for (int j = 0; j < w->bits; j++) {
+                ints packed = *(const ints *)(quants + 64 * j + 4 * row);
+                for (int i = 0; i < 4; i++) {
+                    ints low = packed >> (8 * i) & (w->bits == 4 ? 15 : 255);
+                    store(to + (4 * j + i) * LANES + row, __builtin_convertvector(low, floats) * scale + minimum);
+                    if (w->bits == 8) continue;
+                    ints upper = packed >> (8 * i + 4) & 15;
+                    store(to + (4 * j + i + 16) * LANES + row, __builtin_convertvector(upper, floats) * scale + minimum);
+                }
             }
         }
     }
@@ -30,16 +32,16 @@ static void unpack_floats(const Matrix *w, int first, int count, float *to) {
 /* One panel times `count` tokens, a constant. */
 INLINE void multiply_some(const float *weights, const float *x, int cols, const int count, const float *bias,
                           float (*out)[LANES]) {
-    Own total[COUNT][PARTS];
+    floats total[COUNT][PARTS];
     UNROLL for (int i = 0; i < count * PARTS; i++)
-        total[i / PARTS][i % PARTS] = bias ? *(const Own *)(bias + i % PARTS * OWN) : (Own){};
+        total[i / PARTS][i % PARTS] = bias ? *(const floats *)(bias + i % PARTS * WIDTH) : (floats){};
     for (int c = 0; c < cols; c++) {
-        Own w[PARTS];
-        UNROLL for (int p = 0; p < PARTS; p++) w[p] = *(const Own *)(weights + c * LANES + p * OWN);
+        floats w[PARTS];
+        UNROLL for (int p = 0; p < PARTS; p++) w[p] = *(const floats *)(weights + c * LANES + p * WIDTH);
         UNROLL for (int i = 0; i < count * PARTS; i++)
             total[i / PARTS][i % PARTS] += w[i % PARTS] * x[i / PARTS * cols + c];
     }
-    UNROLL for (int i = 0; i < count * PARTS; i++) *(Own *)(out[i / PARTS] + i % PARTS * OWN) = total[i / PARTS][i % PARTS];
+    UNROLL for (int i = 0; i < count * PARTS; i++) *(floats *)(out[i / PARTS] + i % PARTS * WIDTH) = total[i / PARTS][i % PARTS];
 }
 
 static void multiply_floats(const Matrix *w, int panel, const float *weights, const Activations *x, int first,

@@ -4,7 +4,7 @@
 
 /* The halves of a head turned against each other; half is a multiple of 16. */
 INLINE void rotate(float *head, const float *cosines, const float *sines, int half) {
-    for (int i = 0; i < half; i += LANES) {
+    for (int i = 0; i < half; i += WIDTH) {
         floats a = load(head + i), b = load(head + i + half), c = load(cosines + i), s = load(sines + i);
         store(head + i, a * c - b * s);
         store(head + i + half, b * c + a * s);
@@ -21,10 +21,10 @@ static void keep_key(const Model *m, const Layer *layer, const Step *step, int t
     int within = step->positions[token] % m->block_size;
     size_t strip = (block_of(step, token, m->block_size) * m->kv_heads + kv_head) * (m->block_size / LANES) + within / LANES;
     uint16_t *to = layer->keys + strip * m->dim * LANES + within % LANES;
-    uint16_t halves_of[LANES];
-    for (int d = 0; d < m->dim; d += LANES) {
+    uint16_t halves_of[WIDTH];
+    for (int d = 0; d < m->dim; d += WIDTH) {
         floats_to_halves(load(key + d), halves_of);
-        UNROLL for (int i = 0; i < LANES; i++) to[(size_t)(d + i) * LANES] = halves_of[i];
+        UNROLL for (int i = 0; i < WIDTH; i++) to[(size_t)(d + i) * LANES] = halves_of[i];
     }
 }
 
@@ -32,7 +32,7 @@ static void keep_value(const Model *m, const Layer *layer, const Step *step, int
     int within = step->positions[token] % m->block_size;
     size_t row = (block_of(step, token, m->block_size) * m->kv_heads + kv_head) * m->block_size + within;
     uint16_t *to = layer->values + row * m->dim;
-    for (int d = 0; d < m->dim; d += LANES) floats_to_halves(load(value + d), to + d);
+    for (int d = 0; d < m->dim; d += WIDTH) floats_to_halves(load(value + d), to + d);
 }
 
 /* What one head's product becomes: normalised, turned, and put where it belongs. */
@@ -42,7 +42,7 @@ INLINE void place_head(const Model *m, const Layer *layer, const Step *step, Scr
     const float *norm = is_query ? layer->q_norm : is_key ? layer->k_norm : NULL;
     if (norm) {
         float factor = norm_factor(x, dim, m->eps);
-        for (int d = 0; d < dim; d += LANES) store(x + d, load(x + d) * factor * load(norm + d));
+        for (int d = 0; d < dim; d += WIDTH) store(x + d, load(x + d) * factor * load(norm + d));
     }
     if (is_query || is_key) {
         size_t turn = (size_t)step->positions[token] * (dim / 2);

@@ -28,12 +28,14 @@
 #define BLOCK 512 /* tokens whose activations stay in the second cache while panel after panel is multiplied */
 
 typedef uint16_t Bfloat;
-#ifdef HAS_VNNI
+#if defined(HAS_VNNI)
 typedef Bfloat Unpacked; /* a weight, unpacked for many tokens */
+#elif defined(HAS_AVX2)
+typedef int16_t Unpacked;
 #else
 typedef float Unpacked;
 #endif
-typedef enum { PLANES_4, PLANES_8, TILES, FLOATS } Form;
+typedef enum { PLANES_4, PLANES_8, TILES, FLOATS, WORDS, UNPACKED_WORDS } Form;
 
 typedef struct {
     int32_t rows, cols, bits;
@@ -78,21 +80,24 @@ typedef struct Best {
     int32_t token;
 } Best;
 
-/* In planes: value = scale * (16 or 128 * high + low); `sums` is the sum of a group's values. */
+/* In planes: value = scale * (16 or 128 * high + low); in words: scale * word. `sums` is the sum of a
+ * group's values. */
 typedef struct {
     union {
         int8_t *quants;  /* [tokens][groups][2][32], high and low */
         Bfloat *bfloats; /* [tokens / 16][groups][16][32] */
         float *floats;   /* [tokens][cols] */
+        int16_t *words;  /* [tokens][groups][32] */
     };
     float *scales, *sums;  /* [tokens / 16][groups][16], so that a tile's lie together */
     int32_t cols;
     int32_t most_planes; /* tokens that are kept in planes; -1: any number */
 } Activations;
 
-typedef struct {
-    int32_t first, count, row; /* tokens first .. first + count of one row */
-} QueryTile;
+/* Where the scale of a group of a token lies. */
+INLINE size_t scale_place(int t, int g, int groups) {
+    return ((size_t)(t / TILE) * groups + g) * TILE + t % TILE;
+}
 
 /* Tokens that attend to the positions up to `end` of a row together. */
 typedef struct {
@@ -112,8 +117,8 @@ typedef struct Scratch {
     float *queries;             /* [tokens][heads * dim] */
     Activations normed, inner;  /* of a layer's inputs, of its feed-forward's middle */
     Activations attended;
-    QueryTile *tiles;
-    Span *spans, *shared;       /* of one row's tokens; of many rows that share a prefix */
+    Span *tiles, *spans;        /* of few and of many tokens of one row */
+    Span *shared;               /* of rows that share a prefix */
     int32_t *order, *sharers;   /* [tokens] all of them; those of `shared` */
     int32_t *seen;              /* [tokens] positions that a token has attended to in `shared` */
     Partial *partials;          /* [tokens][heads] and what was found there */

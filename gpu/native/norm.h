@@ -5,7 +5,7 @@
 
 INLINE float norm_factor(const float *x, int size, float eps) {
     floats squares = splat(0);
-    for (int i = 0; i < size; i += LANES) {
+    for (int i = 0; i < size; i += WIDTH) {
         floats v = load(x + i);
         squares += v * v;
     }
@@ -18,8 +18,7 @@ static void normalise(const float *x, const float *weight, float eps, Activation
     float group[GROUP];
     for (int g = 0; g < to->cols / GROUP; g++) {
         const float *from = x + g * GROUP, *scale = weight + g * GROUP;
-        store(group, load(from) * factor * load(scale));
-        store(group + LANES, load(from + LANES) * factor * load(scale + LANES));
+        UNROLL for (int i = 0; i < GROUP; i += WIDTH) store(group + i, load(from + i) * factor * load(scale + i));
         keep_group(group, to, t, g, form);
     }
 }

@@ -1,4 +1,5 @@
-/* Vectors of 16 numbers, in GCC's vector extensions, and small functions on them. */
+/* Vectors as wide as the processor's registers, in GCC's vector extensions, and small functions on
+ * them. */
 #pragma once
 #include <math.h>
 #include <stdint.h>
@@ -20,38 +21,29 @@
 #define HAS_AVX2 1
 #endif
 
-#define LANES 16 /* numbers of a vector: rows of a panel, positions of a strip of keys */
+#define LANES 16 /* rows of a panel, positions of a strip of keys */
 #define INLINE static inline __attribute__((always_inline))
+
+/* Numbers of a vector. Wider ones would live in memory where loops keep many of them. */
+#if defined(HAS_VNNI)
+#define WIDTH 16
+#elif defined(HAS_AVX2)
+#define WIDTH 8
+#else
+#define WIDTH 4
+#endif
+#define PARTS (LANES / WIDTH)
 #if defined(HAS_VNNI) || defined(HAS_AVX2)
 #define UNROLL _Pragma("GCC unroll 48")
 #else
 #define UNROLL /* the portable build is small rather than fast */
 #endif
 
-typedef float floats __attribute__((vector_size(64), aligned(4), may_alias));
-typedef int32_t ints __attribute__((vector_size(64), aligned(4), may_alias));
-typedef uint32_t uints __attribute__((vector_size(64), aligned(4), may_alias));
-typedef uint16_t halves __attribute__((vector_size(32), aligned(2), may_alias));
-typedef int8_t bytes __attribute__((vector_size(16), aligned(1), may_alias));
-/* The halves of a vector, for processors whose own are half as wide. */
-typedef union {
-    floats whole;
-    ints whole_ints;
-    float parts[2][LANES / 2];
-    int32_t part_ints[2][LANES / 2];
-} Halved;
-
-/* As wide as the processor's own registers: vectors of LANES numbers would live in memory where loops
- * keep many of them. */
-#if defined(HAS_VNNI)
-typedef floats Own;
-#elif defined(HAS_AVX2)
-typedef float Own __attribute__((vector_size(32), aligned(4), may_alias));
-#else
-typedef float Own __attribute__((vector_size(16), aligned(4), may_alias));
-#endif
-enum { OWN = sizeof(Own) / sizeof(float), PARTS = LANES / OWN };
-
+typedef float floats __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
+typedef int32_t ints __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
+typedef uint32_t uints __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
+typedef uint16_t halves __attribute__((vector_size(2 * WIDTH), aligned(2), may_alias));
+typedef int8_t bytes __attribute__((vector_size(WIDTH), aligned(1), may_alias));
 typedef int32_t word __attribute__((aligned(1), may_alias));
 
 INLINE floats splat(float x) { return (floats){} + x; }
@@ -61,24 +53,26 @@ INLINE floats load(const float *p) { return *(const floats *)p; }
 INLINE void store(float *p, floats x) { *(floats *)p = x; }
 
 INLINE floats larger(floats a, floats b) {
-#ifdef HAS_VNNI
+#if defined(HAS_VNNI)
     return (floats)_mm512_max_ps((__m512)a, (__m512)b);
 #elif defined(HAS_AVX2)
-    Halved x = {a}, y = {b}, result;
-    UNROLL for (int i = 0; i < 2; i++)
-        _mm256_storeu_ps(result.parts[i], _mm256_max_ps(_mm256_loadu_ps(x.parts[i]), _mm256_loadu_ps(y.parts[i])));
-    return result.whole;
-#endif
+    return (floats)_mm256_max_ps((__m256)a, (__m256)b);
+#else
     ints mask = a > b;
     return (floats)(((ints)a & mask) | ((ints)b & ~mask));
+#endif
 }
 
 INLINE float sum_of(floats x) {
 #ifdef HAS_VNNI
     return _mm512_reduce_add_ps((__m512)x);
+#elif defined(HAS_AVX2)
+    __m128 sum = _mm_add_ps(_mm256_castps256_ps128((__m256)x), _mm256_extractf128_ps((__m256)x, 1));
+    sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
+    return _mm_cvtss_f32(_mm_add_ss(sum, _mm_movehdup_ps(sum)));
 #else
     float total = 0;
-    for (int i = 0; i < LANES; i++) total += x[i];
+    for (int i = 0; i < WIDTH; i++) total += x[i];
     return total;
 #endif
 }
@@ -86,36 +80,46 @@ INLINE float sum_of(floats x) {
 INLINE int sum_of_ints(ints x) {
 #ifdef HAS_VNNI
     return _mm512_reduce_add_epi32((__m512i)x);
+#elif defined(HAS_AVX2)
+    __m128i sum = _mm_add_epi32(_mm256_castsi256_si128((__m256i)x), _mm256_extracti128_si256((__m256i)x, 1));
+    sum = _mm_add_epi32(sum, _mm_unpackhi_epi64(sum, sum));
+    return _mm_cvtsi128_si32(_mm_add_epi32(sum, _mm_shuffle_epi32(sum, 1)));
 #else
     int total = 0;
-    for (int i = 0; i < LANES; i++) total += x[i];
+    for (int i = 0; i < WIDTH; i++) total += x[i];
     return total;
 #endif
 }
 
 INLINE float largest_of(floats x) {
-#ifdef HAS_VNNI
+#if defined(HAS_VNNI)
     return _mm512_reduce_max_ps((__m512)x);
+#elif defined(HAS_AVX2)
+    __m128 most = _mm_max_ps(_mm256_castps256_ps128((__m256)x), _mm256_extractf128_ps((__m256)x, 1));
+    most = _mm_max_ps(most, _mm_movehl_ps(most, most));
+    return _mm_cvtss_f32(_mm_max_ss(most, _mm_movehdup_ps(most)));
 #else
     float best = x[0];
-    for (int i = 1; i < LANES; i++) best = x[i] > best ? x[i] : best;
+    for (int i = 1; i < WIDTH; i++) best = x[i] > best ? x[i] : best;
     return best;
 #endif
 }
 
 /* NaN is above everything. */
 INLINE int is_any_above(floats x, float limit) {
-#ifdef HAS_VNNI
+#if defined(HAS_VNNI)
     return _mm512_cmp_ps_mask((__m512)x, (__m512)splat(limit), _CMP_NLE_UQ) != 0;
+#elif defined(HAS_AVX2)
+    return _mm256_movemask_ps(_mm256_cmp_ps((__m256)x, (__m256)splat(limit), _CMP_NLE_UQ)) != 0;
 #else
     int above = 0;
-    for (int i = 0; i < LANES; i++) above |= !(x[i] <= limit);
+    for (int i = 0; i < WIDTH; i++) above |= !(x[i] <= limit);
     return above;
 #endif
 }
 
 INLINE float half_to_float(uint16_t half) {
-#ifdef HAS_VNNI
+#if defined(HAS_VNNI) || defined(HAS_AVX2)
     return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(half)));
 #else
     union { uint32_t bits; float value; } magnitude = {(uint32_t)(half & 0x7fff) << 13};
@@ -125,13 +129,10 @@ INLINE float half_to_float(uint16_t half) {
 }
 
 INLINE floats halves_to_floats(const uint16_t *p) {
-#ifdef HAS_VNNI
+#if defined(HAS_VNNI)
     return (floats)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
 #elif defined(HAS_AVX2)
-    Halved result;
-    UNROLL for (int i = 0; i < 2; i++)
-        _mm256_storeu_ps(result.parts[i], _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p + i * LANES / 2))));
-    return result.whole;
+    return (floats)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
 #else
     ints wide = __builtin_convertvector(*(const halves *)p, ints);
     floats magnitude = (floats)((wide & 0x7fff) << 13) * 0x1p112f;
@@ -139,23 +140,10 @@ INLINE floats halves_to_floats(const uint16_t *p) {
 #endif
 }
 
-/* As many halves as fit a register. */
-INLINE Own halves_to_own(const uint16_t *p) {
-#if defined(HAS_VNNI)
-    return halves_to_floats(p);
-#elif defined(HAS_AVX2)
-    return (Own)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
-#else
-    Own result = {};
-    for (int i = 0; i < OWN; i++) result[i] = half_to_float(p[i]);
-    return result;
-#endif
-}
-
 INLINE uint16_t float_to_half(float x) {
     const float limit = 65504.0f;
     x = x > limit ? limit : x < -limit ? -limit : x;
-#ifdef HAS_VNNI
+#if defined(HAS_VNNI) || defined(HAS_AVX2)
     return (uint16_t)_mm_cvtsi128_si32(_mm_cvtps_ph(_mm_set_ss(x), 0));
 #else
     union { float value; uint32_t bits; } in = {x};
@@ -169,12 +157,16 @@ INLINE uint16_t float_to_half(float x) {
 
 /* What float16 cannot hold becomes the largest that it can. */
 INLINE void floats_to_halves(floats x, uint16_t *to) {
-#ifdef HAS_VNNI
+#if defined(HAS_VNNI) || defined(HAS_AVX2)
     const floats limit = splat(65504.0f);
     x = -larger(-limit, -larger(-limit, x)); /* in this order NaN stays NaN */
+#endif
+#if defined(HAS_VNNI)
     _mm256_storeu_si256((__m256i *)to, _mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT));
+#elif defined(HAS_AVX2)
+    _mm_storeu_si128((__m128i *)to, _mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT));
 #else
-    for (int i = 0; i < LANES; i++) to[i] = float_to_half(x[i]);
+    for (int i = 0; i < WIDTH; i++) to[i] = float_to_half(x[i]);
 #endif
 }
 

@@ -45,7 +45,7 @@ static void look_up(const Model *model, int token, float *out) {
     }
     if (kind == KIND_F16) {
         const uint16_t *row = (const uint16_t *)model->embedding + (size_t)token * cols;
-        for (int i = 0; i < cols; i += LANES) store(out + i, halves_to_floats(row + i));
+        for (int i = 0; i < cols; i += WIDTH) store(out + i, halves_to_floats(row + i));
         return;
     }
     int size = block_bytes(kind), groups = cols / GROUP;

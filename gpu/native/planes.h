@@ -6,31 +6,28 @@
 #pragma once
 #include "model.h"
 
+#ifndef HAS_AVX2
 #define ROWS 8     /* tokens that are multiplied at once */
 #define AHEAD 4096 /* bytes of weights asked for before they are wanted: the processor does not look as far */
-
-/* Where the scale of a group of a token lies. */
-INLINE size_t scale_place(int t, int g, int groups) {
-    return ((size_t)(t / TILE) * groups + g) * TILE + t % TILE;
-}
 
 /* Quantise 32 values to be multiplied with weights of so many bits; group `g` of token `t`. */
 INLINE void quantise_group(const float *x, Activations *to, int t, int g, int weight_bits) {
     const int shift = weight_bits == 4 ? 4 : 7;
-    floats part[2] = {load(x), load(x + LANES)};
-    float most = largest_of(larger(larger(part[0], -part[0]), larger(part[1], -part[1])));
+    floats largest = splat(0);
+    UNROLL for (int i = 0; i < GROUP; i += WIDTH) largest = larger(largest, larger(load(x + i), -load(x + i)));
+    float most = largest_of(largest);
     float levels = (float)(127 << shift);
     float scale = most / levels, inverse = most > 0 ? levels / most : 0.0f;
     int groups = to->cols / GROUP, half = 1 << (shift - 1);
     int8_t *q = to->quants + ((size_t)t * groups + g) * 2 * GROUP;
     ints sum = {0};
-    UNROLL for (int i = 0; i < 2; i++) {
-        floats scaled = part[i] * inverse;
+    UNROLL for (int i = 0; i < GROUP; i += WIDTH) {
+        floats scaled = load(x + i) * inverse;
         ints sign = (ints)scaled & (int32_t)0x80000000;
         ints value = __builtin_convertvector(scaled + (floats)(sign | (ints)splat(0.5f)), ints);
         ints high = (value + half) >> shift;
-        *(bytes *)(q + i * LANES) = __builtin_convertvector(high, bytes);
-        *(bytes *)(q + GROUP + i * LANES) = __builtin_convertvector(value - (high << shift), bytes);
+        *(bytes *)(q + i) = __builtin_convertvector(high, bytes);
+        *(bytes *)(q + GROUP + i) = __builtin_convertvector(value - (high << shift), bytes);
         sum += value;
     }
     size_t place = scale_place(t, g, groups);
@@ -38,36 +35,10 @@ INLINE void quantise_group(const float *x, Activations *to, int t, int g, int we
     to->sums[place] = scale * (float)sum_of_ints(sum);
 }
 
-#ifdef HAS_AVX2
-/* The same of 8 rows. Products of bytes are summed in pairs in 16 bits, which weights of 8 bits would
- * overflow: those are multiplied as what is above and below their middle bit. */
-INLINE __m256i dot4_half(__m256i sum, __m256i weights, __m256i activations) {
-#ifdef __AVXVNNI__
-    return _mm256_dpbusd_avx_epi32(sum, weights, activations);
-#else
-    const __m256i low_bits = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1), sixteens = _mm256_set1_epi16(16);
-    __m256i low = _mm256_and_si256(weights, low_bits);
-    __m256i high = _mm256_and_si256(_mm256_srli_epi16(weights, 4), low_bits);
-    __m256i low_sum = _mm256_madd_epi16(_mm256_maddubs_epi16(low, activations), ones);
-    __m256i high_sum = _mm256_madd_epi16(_mm256_maddubs_epi16(high, activations), sixteens);
-    return _mm256_add_epi32(sum, _mm256_add_epi32(low_sum, high_sum));
-#endif
-}
-#endif
-
-/* The integer product of 16 rows with 4 columns of one token, added to `sum`. */
+/* The integer product of a vector of rows with 4 columns of one token, added to `sum`. */
 INLINE ints dot4(ints sum, ints weights, int32_t activations) {
 #ifdef HAS_VNNI
     return (ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)weights, _mm512_set1_epi32(activations));
-#elif defined(HAS_AVX2)
-    Halved total = {.whole_ints = sum}, factors = {.whole_ints = weights};
-    const __m256i a = _mm256_set1_epi32(activations);
-    UNROLL for (int i = 0; i < 2; i++) {
-        __m256i w = _mm256_loadu_si256((const __m256i *)factors.part_ints[i]);
-        __m256i s = _mm256_loadu_si256((const __m256i *)total.part_ints[i]);
-        _mm256_storeu_si256((__m256i *)total.part_ints[i], dot4_half(s, w, a));
-    }
-    return total.whole_ints;
 #else
     for (int i = 0; i < 4; i++)
         sum += ((weights >> (8 * i)) & 255) * (int32_t)(int8_t)(activations >> (8 * i));
@@ -75,13 +46,14 @@ INLINE ints dot4(ints sum, ints weights, int32_t activations) {
 #endif
 }
 
-/* One panel times `count` tokens from `first` on: out[t][16]. `bits` and `count` are constants. */
-INLINE void multiply_tile(const Matrix *w, int panel, const Activations *x, int first, const int count,
+/* A vector of a panel's rows, those from `row` on, times `count` tokens from `first` on: out[t][16].
+ * `bits` and `count` are constants. */
+INLINE void multiply_rows(const Matrix *w, int panel, int row, const Activations *x, int first, const int count,
                           const int bits, float (*out)[LANES]) {
     int groups = w->cols / GROUP;
     size_t place = (size_t)panel * groups;
-    const uint8_t *quants = w->quants + place * LANES * GROUP * bits / 8;
-    const uint16_t *scales = w->scales + place * 2 * LANES;
+    const uint8_t *quants = w->quants + place * LANES * GROUP * bits / 8 + 4 * row;
+    const uint16_t *scales = w->scales + place * 2 * LANES + row;
     const int8_t *xq = x->quants + (size_t)first * groups * 2 * GROUP;
     const float *xscales = x->scales + scale_place(first, 0, groups);
     const float *xsums = x->sums + scale_place(first, 0, groups);
@@ -117,8 +89,14 @@ INLINE void multiply_tile(const Matrix *w, int panel, const Activations *x, int 
         quants += LANES * GROUP * bits / 8;
         scales += 2 * LANES;
     }
-    floats bias = w->bias ? load(w->bias + panel * LANES) : splat(0);
-    UNROLL for (int t = 0; t < count; t++) store(out[t], total[t] + bias);
+    floats bias = w->bias ? load(w->bias + panel * LANES + row) : splat(0);
+    UNROLL for (int t = 0; t < count; t++) store(out[t] + row, total[t] + bias);
+}
+
+/* One panel times `count` tokens. */
+INLINE void multiply_tile(const Matrix *w, int panel, const Activations *x, int first, const int count,
+                          const int bits, float (*out)[LANES]) {
+    for (int row = 0; row < LANES; row += WIDTH) multiply_rows(w, panel, row, x, first, count, bits, out);
 }
 
 #define CASES(bits)                                                                     \
@@ -133,7 +111,7 @@ INLINE void multiply_tile(const Matrix *w, int panel, const Activations *x, int 
     default: multiply_tile(w, panel, x, first, 8, bits, out); break;                    \
     }
 
-#if !defined(HAS_VNNI) && !defined(HAS_AVX2)
+#ifndef HAS_VNNI
 #undef CASES
 #define CASES(bits) multiply_tile(w, panel, x, first, count < ROWS ? count : ROWS, bits, out);
 #endif
@@ -145,3 +123,4 @@ static void multiply_planes(const Matrix *w, int panel, const Activations *x, in
         if (w->bits == 4) CASES(4) else CASES(8)
     }
 }
+#endif

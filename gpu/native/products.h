@@ -3,10 +3,15 @@
 #include "floats.h"
 #include "planes.h"
 #include "tiles.h"
+#include "words.h"
 
 /* How activations are kept for a matrix: in bfloat16 or float32 where many tokens make that pay, else
  * in planes for weights of so many bits. */
 INLINE Form form_for(const Matrix *w, const Activations *x, int tokens) {
+#ifdef HAS_AVX2
+    (void)w, (void)x;
+    return tokens > COUNT ? UNPACKED_WORDS : WORDS;
+#else
 #ifdef HAS_VNNI
     const Form many = TILES;
 #else
@@ -14,6 +19,7 @@ INLINE Form form_for(const Matrix *w, const Activations *x, int tokens) {
 #endif
     if (x->most_planes >= 0 && tokens > x->most_planes) return many;
     return w->bits == 4 ? PLANES_4 : PLANES_8;
+#endif
 }
 
 /* Keep 32 values in a form; group `g` of token `t`. */
@@ -25,8 +31,13 @@ INLINE void keep_group(const float *values, Activations *to, int t, int g, Form 
         return;
     }
 #endif
+#ifdef HAS_AVX2
+    (void)form;
+    keep_words(values, to, t, g);
+#else
     if (form == FLOATS) memcpy(to->floats + (size_t)t * to->cols + g * GROUP, values, GROUP * 4);
     else quantise_group(values, to, t, g, form == PLANES_4 ? 4 : 8);
+#endif
 }
 
 /* Panels from `first` on, unpacked into `memory` where the form asks for it. */
@@ -34,7 +45,9 @@ static const Unpacked *prepare(const Matrix *w, int first, int count, Form form,
 #ifdef HAS_AMX
     if (form == TILES) unpack_panels(w, first, count, memory);
 #endif
-#ifndef HAS_VNNI
+#if defined(HAS_AVX2)
+    if (form == UNPACKED_WORDS) unpack_words(w, first, count, memory);
+#elif !defined(HAS_VNNI)
     if (form == FLOATS) unpack_floats(w, first, count, memory);
 #endif
     (void)w, (void)first, (void)count, (void)form;
@@ -56,13 +69,18 @@ static void multiply(const Matrix *w, int panel, int panels, const Unpacked *rea
         return;
     }
 #endif
-#ifndef HAS_VNNI
-    for (int p = 0; form == FLOATS && p < panels; p++)
-        multiply_floats(w, panel + p, unpacked_panel(ready, p, w), x, first, count, out[p]);
-    if (form == FLOATS) return;
+    for (int p = 0; p < panels; p++) {
+#if defined(HAS_AVX2)
+        const Unpacked *unpacked = form == UNPACKED_WORDS ? unpacked_panel(ready, p, w) : NULL;
+        multiply_words(w, panel + p, unpacked, x, first, count, out[p]);
+#elif defined(HAS_VNNI)
+        multiply_planes(w, panel + p, x, first, count, out[p]);
+#else
+        if (form == FLOATS) multiply_floats(w, panel + p, unpacked_panel(ready, p, w), x, first, count, out[p]);
+        else multiply_planes(w, panel + p, x, first, count, out[p]);
 #endif
+    }
     (void)ready, (void)form;
-    for (int p = 0; p < panels; p++) multiply_planes(w, panel + p, x, first, count, out[p]);
 }
 
 /* Two panels times up to 32 tokens, added to columns of `hidden`. */
@@ -78,7 +96,7 @@ static void add_to(float *hidden, const Matrix *w, int panel, const Unpacked *re
     multiply(w, panel, 2, ready, x, first, count, form, part);
     for (int t = 0; t < count; t++) {
         float *to = hidden + (size_t)(first + t) * w->rows + panel * LANES;
-        for (int i = 0; i < 2; i++) store(to + i * LANES, load(to + i * LANES) + load(part[i][t]));
+        for (int i = 0; i < 2 * LANES; i += WIDTH) store(to + i, load(to + i) + load(part[i / LANES][t] + i % LANES));
     }
 }
 

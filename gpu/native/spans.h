@@ -1,24 +1,32 @@
-/* Which tokens attend together: tiles of a few queries of one row, spans of many, and spans of rows
- * whose first blocks are the same ones. */
+/* Which tokens attend together: tiles of a few queries of one row, spans of many where the processor
+ * has matrix tiles, and those of rows whose first blocks are the same ones. */
 #pragma once
 #include "products.h"
 
+#define CHUNK 128       /* positions whose scores are kept at once */
 #define QUERIES 12      /* query rows of a tile */
 #define WIDE 192        /* query rows of a span */
 #define LEAST_WIDE 16   /* query rows for which a span pays */
-#define LEAST_SHARED 64 /* positions that are worth sharing */
 
-/* Tokens first .. first + count of one row, from the end of what they share on. */
-static void add_tile(Scratch *s, int first, int count, int row) {
-    s->tiles[s->num_tiles++] = (QueryTile){first, count, row};
-}
+/* Positions that are worth sharing. Without matrix tiles they are chunks, in which a row would go
+ * through them alone as well: then sharing changes no bit. */
+#ifdef HAS_AMX
+#define LEAST_SHARED 64
+#define WHOLE_SHARED 1
+#define SHARING WIDE
+#else
+#define LEAST_SHARED CHUNK
+#define WHOLE_SHARED CHUNK
+#define SHARING QUERIES
+#endif
 
 static void add_run(Scratch *s, const Model *m, const Step *step, int first, int count, int is_wide) {
     int group = m->heads / m->kv_heads, most = is_wide ? WIDE / group : QUERIES / group;
     for (int t = first; t < first + count; t += most) {
         int size = first + count - t < most ? first + count - t : most;
-        if (is_wide) s->spans[s->num_spans++] = (Span){s->order + t, size, step->rows[t], step->positions[t + size - 1] + 1, 0};
-        else add_tile(s, t, size, step->rows[t]);
+        Span span = {s->order + t, size, step->rows[t], step->positions[t + size - 1] + 1, 0};
+        if (is_wide) s->spans[s->num_spans++] = span;
+        else s->tiles[s->num_tiles++] = span;
     }
 }
 
@@ -45,12 +53,12 @@ static int count_shared(const Model *m, const Step *step, const Opening *opening
         while (same < blocks && same < most && table[same] == first[same]) same++;
         blocks = same;
     }
-    return blocks * m->block_size;
+    return blocks * m->block_size / WHOLE_SHARED * WHOLE_SHARED;
 }
 
 /* Spans for the rows of one token whose first block is the same. */
 static void add_shared(Scratch *s, const Model *m, const Step *step, const Opening *openings, int count) {
-    int group = m->heads / m->kv_heads, most = WIDE / group;
+    int group = m->heads / m->kv_heads, most = SHARING / group;
     if (count * group < LEAST_WIDE) return;
     int positions = count_shared(m, step, openings, count);
     if (positions < LEAST_SHARED) return;
@@ -66,9 +74,9 @@ static void add_shared(Scratch *s, const Model *m, const Step *step, const Openi
 }
 
 static void make_spans(Scratch *s, const Model *m, const Step *step) {
-    int group = m->heads / m->kv_heads, singles = 0, may_be_wide = 0;
+    int group = m->heads / m->kv_heads, singles = 0, may_be_wide = 0, may_share = 1;
 #ifdef HAS_AMX
-    may_be_wide = s->normed.most_planes > 0;
+    may_be_wide = may_share = s->normed.most_planes > 0;
 #endif
     Opening *openings = (Opening *)s->partial_out; /* free until the first layer attends */
     s->num_tiles = s->num_spans = s->num_shared = s->num_sharers = 0;
@@ -78,7 +86,7 @@ static void make_spans(Scratch *s, const Model *m, const Step *step) {
         add_run(s, m, step, t, count, may_be_wide && count * group >= LEAST_WIDE);
         if (count == 1) openings[singles++] = (Opening){table_of(step, t)[0], t};
     }
-    if (!may_be_wide || singles * group < LEAST_WIDE) return;
+    if (!may_share || singles * group < LEAST_WIDE) return;
     qsort(openings, (size_t)singles, sizeof *openings, by_block);
     for (int i = 0, count; i < singles; i += count) {
         for (count = 1; i + count < singles && openings[i + count].block == openings[i].block; count++) {}
