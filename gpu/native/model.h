@@ -9,10 +9,10 @@
  *
  * so that lane r of a vector belongs to row r and no sum ever crosses lanes.
  *
- * Activations of many tokens are in bfloat16 where the processor has matrix tiles, in float32 where it
- * has no instruction for integer products either. Else, and for few tokens, they are in
- * groups of 32 with a scale each, as two planes of 8 bits, high and low. With one plane alone, 2 to
- * 3% of the most likely next tokens differ from those of float32. Beside 4-bit weights the high
+ * Activations of many tokens are in bfloat16 where the processor has matrix tiles. Else, and for few
+ * tokens, they are in groups of 32 with a scale each: as words of 16 bits, or, where the processor
+ * multiplies bytes in groups of four, as two planes of 8 bits, high and low. With one plane alone, 2
+ * to 3% of the most likely next tokens differ from those of float32. Beside 4-bit weights the high
  * plane counts 16 times, so that both can be summed as one (the weights times 16 still fit a byte);
  * beside 8-bit weights it counts 128 times.
  *
@@ -28,14 +28,8 @@
 #define BLOCK 512 /* tokens whose activations stay in the second cache while panel after panel is multiplied */
 
 typedef uint16_t Bfloat;
-#if defined(HAS_VNNI)
-typedef Bfloat Unpacked; /* a weight, unpacked for many tokens */
-#elif defined(HAS_AVX2)
-typedef int16_t Unpacked;
-#else
-typedef float Unpacked;
-#endif
-typedef enum { PLANES_4, PLANES_8, TILES, FLOATS, WORDS, UNPACKED_WORDS } Form;
+typedef uint16_t Unpacked; /* a weight, unpacked for many tokens: a Bfloat, or an integer */
+typedef enum { PLANES_4, PLANES_8, TILES, WORDS, UNPACKED_WORDS } Form;
 
 typedef struct {
     int32_t rows, cols, bits;
@@ -54,7 +48,7 @@ typedef struct {
 
 typedef struct {
     int32_t num_layers, hidden, inner, heads, kv_heads, dim, vocab, block_size;
-    int32_t most_planes; /* tokens for which tiles, or floats, do not pay */
+    int32_t most_planes; /* tokens for which tiles do not pay */
     float eps, scale;
     const float *cosines, *sines; /* [positions][dim / 2] */
     const uint8_t *embedding;     /* rows as `embedding_kind` packs them */
@@ -86,7 +80,6 @@ typedef struct {
     union {
         int8_t *quants;  /* [tokens][groups][2][32], high and low */
         Bfloat *bfloats; /* [tokens / 16][groups][16][32] */
-        float *floats;   /* [tokens][cols] */
         int16_t *words;  /* [tokens][groups][32] */
     };
     float *scales, *sums;  /* [tokens / 16][groups][16], so that a tile's lie together */

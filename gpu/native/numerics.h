@@ -6,18 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VNNI__)
+#ifdef __SSE2__
 #include <immintrin.h>
+#endif
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VNNI__)
 #define HAS_VNNI 1
 #if defined(__AMX_BF16__) && defined(__AVX512BF16__) && defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>
 #define HAS_AMX 1
 #endif
-#endif
-
-#if !defined(HAS_VNNI) && defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
-#include <immintrin.h>
+#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #define HAS_AVX2 1
 #endif
 
@@ -37,6 +36,13 @@
 #define UNROLL _Pragma("GCC unroll 48")
 #else
 #define UNROLL /* the portable build is small rather than fast */
+#endif
+
+/* Have both in registers at this point, and what they are made of not made again in another order. */
+#if defined(__SSE2__)
+#define IN_REGISTERS(a, b) __asm__("" : "+x"(a), "+x"(b))
+#else
+#define IN_REGISTERS(a, b) (void)0
 #endif
 
 typedef float floats __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));

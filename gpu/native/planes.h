@@ -6,7 +6,7 @@
 #pragma once
 #include "model.h"
 
-#ifndef HAS_AVX2
+#ifdef HAS_VNNI
 #define ROWS 8     /* tokens that are multiplied at once */
 #define AHEAD 4096 /* bytes of weights asked for before they are wanted: the processor does not look as far */
 
@@ -35,25 +35,18 @@ INLINE void quantise_group(const float *x, Activations *to, int t, int g, int we
     to->sums[place] = scale * (float)sum_of_ints(sum);
 }
 
-/* The integer product of a vector of rows with 4 columns of one token, added to `sum`. */
+/* The integer product of 16 rows with 4 columns of one token, added to `sum`. */
 INLINE ints dot4(ints sum, ints weights, int32_t activations) {
-#ifdef HAS_VNNI
     return (ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)weights, _mm512_set1_epi32(activations));
-#else
-    for (int i = 0; i < 4; i++)
-        sum += ((weights >> (8 * i)) & 255) * (int32_t)(int8_t)(activations >> (8 * i));
-    return sum;
-#endif
 }
 
-/* A vector of a panel's rows, those from `row` on, times `count` tokens from `first` on: out[t][16].
- * `bits` and `count` are constants. */
-INLINE void multiply_rows(const Matrix *w, int panel, int row, const Activations *x, int first, const int count,
+/* One panel times `count` tokens from `first` on: out[t][16]. `bits` and `count` are constants. */
+INLINE void multiply_tile(const Matrix *w, int panel, const Activations *x, int first, const int count,
                           const int bits, float (*out)[LANES]) {
     int groups = w->cols / GROUP;
     size_t place = (size_t)panel * groups;
-    const uint8_t *quants = w->quants + place * LANES * GROUP * bits / 8 + 4 * row;
-    const uint16_t *scales = w->scales + place * 2 * LANES + row;
+    const uint8_t *quants = w->quants + place * LANES * GROUP * bits / 8;
+    const uint16_t *scales = w->scales + place * 2 * LANES;
     const int8_t *xq = x->quants + (size_t)first * groups * 2 * GROUP;
     const float *xscales = x->scales + scale_place(first, 0, groups);
     const float *xsums = x->sums + scale_place(first, 0, groups);
@@ -89,14 +82,8 @@ INLINE void multiply_rows(const Matrix *w, int panel, int row, const Activations
         quants += LANES * GROUP * bits / 8;
         scales += 2 * LANES;
     }
-    floats bias = w->bias ? load(w->bias + panel * LANES + row) : splat(0);
-    UNROLL for (int t = 0; t < count; t++) store(out[t] + row, total[t] + bias);
-}
-
-/* One panel times `count` tokens. */
-INLINE void multiply_tile(const Matrix *w, int panel, const Activations *x, int first, const int count,
-                          const int bits, float (*out)[LANES]) {
-    for (int row = 0; row < LANES; row += WIDTH) multiply_rows(w, panel, row, x, first, count, bits, out);
+    floats bias = w->bias ? load(w->bias + panel * LANES) : splat(0);
+    UNROLL for (int t = 0; t < count; t++) store(out[t], total[t] + bias);
 }
 
 #define CASES(bits)                                                                     \
@@ -110,11 +97,6 @@ INLINE void multiply_tile(const Matrix *w, int panel, const Activations *x, int 
     case 7: multiply_tile(w, panel, x, first, 7, bits, out); break;                     \
     default: multiply_tile(w, panel, x, first, 8, bits, out); break;                    \
     }
-
-#ifndef HAS_VNNI
-#undef CASES
-#define CASES(bits) multiply_tile(w, panel, x, first, count < ROWS ? count : ROWS, bits, out);
-#endif
 
 /* One panel times `count` tokens. */
 static void multiply_planes(const Matrix *w, int panel, const Activations *x, int first, int count,

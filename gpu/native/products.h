@@ -1,24 +1,18 @@
 /* Products of packed weights with activations, in the form that pays for the number of tokens. */
 #pragma once
-#include "floats.h"
 #include "planes.h"
 #include "tiles.h"
 #include "words.h"
 
-/* How activations are kept for a matrix: in bfloat16 or float32 where many tokens make that pay, else
- * in planes for weights of so many bits. */
+/* How activations are kept for a matrix: in words, unless the processor multiplies bytes in groups of
+ * four; then in bfloat16 where many tokens make that pay, else in planes for weights of so many bits. */
 INLINE Form form_for(const Matrix *w, const Activations *x, int tokens) {
-#ifdef HAS_AVX2
+#ifdef HAS_VNNI
+    if (x->most_planes >= 0 && tokens > x->most_planes) return TILES;
+    return w->bits == 4 ? PLANES_4 : PLANES_8;
+#else
     (void)w, (void)x;
     return tokens > COUNT ? UNPACKED_WORDS : WORDS;
-#else
-#ifdef HAS_VNNI
-    const Form many = TILES;
-#else
-    const Form many = FLOATS;
-#endif
-    if (x->most_planes >= 0 && tokens > x->most_planes) return many;
-    return w->bits == 4 ? PLANES_4 : PLANES_8;
 #endif
 }
 
@@ -31,12 +25,11 @@ INLINE void keep_group(const float *values, Activations *to, int t, int g, Form 
         return;
     }
 #endif
-#ifdef HAS_AVX2
+#ifdef HAS_VNNI
+    quantise_group(values, to, t, g, form == PLANES_4 ? 4 : 8);
+#else
     (void)form;
     keep_words(values, to, t, g);
-#else
-    if (form == FLOATS) memcpy(to->floats + (size_t)t * to->cols + g * GROUP, values, GROUP * 4);
-    else quantise_group(values, to, t, g, form == PLANES_4 ? 4 : 8);
 #endif
 }
 
@@ -45,10 +38,8 @@ static const Unpacked *prepare(const Matrix *w, int first, int count, Form form,
 #ifdef HAS_AMX
     if (form == TILES) unpack_panels(w, first, count, memory);
 #endif
-#if defined(HAS_AVX2)
+#ifndef HAS_VNNI
     if (form == UNPACKED_WORDS) unpack_words(w, first, count, memory);
-#elif !defined(HAS_VNNI)
-    if (form == FLOATS) unpack_floats(w, first, count, memory);
 #endif
     (void)w, (void)first, (void)count, (void)form;
     return memory;
@@ -69,18 +60,15 @@ static void multiply(const Matrix *w, int panel, int panels, const Unpacked *rea
         return;
     }
 #endif
+    (void)ready, (void)form;
     for (int p = 0; p < panels; p++) {
-#if defined(HAS_AVX2)
-        const Unpacked *unpacked = form == UNPACKED_WORDS ? unpacked_panel(ready, p, w) : NULL;
-        multiply_words(w, panel + p, unpacked, x, first, count, out[p]);
-#elif defined(HAS_VNNI)
+#ifdef HAS_VNNI
         multiply_planes(w, panel + p, x, first, count, out[p]);
 #else
-        if (form == FLOATS) multiply_floats(w, panel + p, unpacked_panel(ready, p, w), x, first, count, out[p]);
-        else multiply_planes(w, panel + p, x, first, count, out[p]);
+        const Unpacked *unpacked = form == UNPACKED_WORDS ? unpacked_panel(ready, p, w) : NULL;
+        multiply_words(w, panel + p, unpacked, x, first, count, out[p]);
 #endif
     }
-    (void)ready, (void)form;
 }
 
 /* Two panels times up to 32 tokens, added to columns of `hidden`. */
