@@ -7,6 +7,7 @@ import pytest
 
 from stepahead.gpu.noise import gumbel, noise_bits, row_keys
 from stepahead.gpu.sampling import SamplingRows, sample
+from stepahead.gpu.typical import is_typical
 from stepahead.messages import Floats
 
 from .sampling_reference import probabilities
@@ -51,6 +52,21 @@ def test_what_is_kept_of_a_large_vocabulary_is_exact(top_k: int, top_p: float) -
     # One token at the edge of top-p may fall either way by rounding.
     assert (~allowed[drawn]).sum() <= 1
     assert len(set(drawn.tolist())) > 0.2 * min(allowed.sum(), count)
+
+
+@pytest.mark.parametrize("typical_p", [0.01, 0.5, 0.99])
+@pytest.mark.parametrize("spread", [0.05, 2])
+def test_what_is_typical_of_a_large_vocabulary_is_exact(typical_p: float, spread: float) -> None:
+    """Of flat logits more tokens are kept than any look before the last one sees."""
+    logits = make_logits(1, vocab=6_000) * np.float32(spread)
+    kept = logits > np.quantile(logits, 0.1)
+    expected = probabilities(np.where(kept, logits, -np.inf)[0], typical_p=typical_p) > 0
+
+    found = is_typical(logits, kept, np.array([typical_p], dtype=np.float32))[0]
+
+    # One token at the edge may fall either way by rounding.
+    assert np.count_nonzero(found != expected) <= 1
+    assert 0 < np.count_nonzero(found) <= np.count_nonzero(kept)
 
 
 def test_temperature_zero_takes_the_likeliest() -> None:
