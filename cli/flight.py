@@ -40,6 +40,9 @@ class DumpOnSignal:
 
     def __init__(self) -> None:
         self.engine: Callable[[], Engine | None] = lambda: None  # None: its model is being loaded
+        self.tell: Callable[[str], None] = (
+            tell  # or who knows what is on the screen; it is called in a thread, too
+        )
         self._numbers = count(1)
 
     @contextmanager
@@ -62,33 +65,33 @@ class DumpOnSignal:
         """In a thread, since a full ring takes seconds; the process waits for it."""
         engine = self.engine()
         if engine is None:
-            _say("the model is being loaded; there are no messages to write yet")
+            self.tell("the model is being loaded; there are no messages to write yet")
             return
         path = _path(str(next(self._numbers)))
-        Thread(target=_write, args=(engine.recorder.flight, path), name=WRITER).start()
+        Thread(target=self._write, args=(engine.recorder.flight, path), name=WRITER).start()
 
+    def _write(self, flight: "Flight", path: Path) -> None:
+        from ..actors.recording.privacy import Tokens
 
-def _write(flight: "Flight", path: Path) -> None:
-    from ..actors.recording.privacy import Tokens
-
-    try:
-        flight.dump(path, Tokens.MASKED)
-    except OSError as error:
-        _say(f"cannot write {path}: {error.strerror}")
-    else:
-        _say(f"the last messages were written to {path}")
+        try:
+            flight.dump(path, Tokens.MASKED)
+        except OSError as error:
+            self.tell(f"cannot write {path}: {error.strerror}")
+        else:
+            self.tell(f"the last messages were written to {path}")
 
 
 def tell_of_death(config: "EngineConfig") -> None:
     """Where what led to it was written, if anything was."""
     path = config.record_failure
     if path is not None and Path(path).exists():
-        _say(f"the engine's last messages were written to {path}; see engine-cli replay, explain")
+        tell(f"the engine's last messages were written to {path}; see engine-cli replay, explain")
 
 
 def _path(what: str) -> Path:
     return Path(tempfile.gettempdir()) / f"stepahead-{os.getpid()}-{what}.recording"
 
 
-def _say(what: str) -> None:
+def tell(what: str) -> None:
+    """On standard error."""
     print(f"engine-cli: {what}", file=sys.stderr, flush=True)

@@ -214,6 +214,33 @@ def test_a_home_that_cannot_be_written_does_no_harm(tmp_path: Path) -> None:
         assert chat.exit_code() == 0
 
 
+WRITTEN = "engine-cli: the last messages were written to"
+
+
+def test_what_a_signal_says_leaves_the_line_that_is_typed_as_it_is(tmp_path: Path) -> None:
+    with started(tmp_path, "--max-tokens", "4", TMPDIR=str(tmp_path)) as chat:
+        chat.send("half")
+        chat.wait_for("half")
+        os.kill(chat.process.pid, signal.SIGUSR1)
+        chat.wait_for(WRITTEN)
+        chat.wait_for(">>>")
+        chat.wait_for("half")
+        say(chat, "-asked")
+        chat.wait_for("tok/s")
+
+
+def test_what_a_signal_says_in_an_answer_has_a_line_of_its_own(tmp_path: Path) -> None:
+    with started(tmp_path, *ENDLESS, TMPDIR=str(tmp_path)) as chat:
+        say(chat, STORY)
+        chat.wait_for_more()
+        os.kill(chat.process.pid, signal.SIGUSR1)
+        chat.wait_for(f"\n{WRITTEN}")
+        chat.wait_for("recording\n")
+        chat.wait_for_more()
+        chat.send("\x03")
+        chat.wait_for("stopped")
+
+
 def test_ctrl_z_stops_the_chat_and_it_goes_on_as_it_was(tmp_path: Path) -> None:
     """At the prompt and in an answer."""
     words = ("chat", "--device", "simulated", *ENDLESS)

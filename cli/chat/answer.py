@@ -57,6 +57,12 @@ class Answer:
         """Something else was written below what is shown."""
         self._screen.displace()
 
+    def give_way(self) -> None:
+        """Something else is about to be written: it gets a line of its own."""
+        self.displace()
+        if self._pieces and not self._pieces[-1].endswith("\n"):
+            write("\n")
+
     async def _show(self, deltas: AsyncIterator[Delta]) -> None:
         async for delta in deltas:
             self.told.add(delta)

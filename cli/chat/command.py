@@ -8,7 +8,7 @@ from ...actors.chat_options import ChatWords
 from ...actors.config import EngineConfig
 from ...messages import SamplingParams
 from ..chat_words import ChatFlags, chat_options
-from ..flight import DumpOnSignal
+from ..flight import DumpOnSignal, tell
 from ..mistake import Mistake
 from ..options import EngineOptions, engine_options
 from ..output import is_terminal
@@ -113,7 +113,10 @@ async def _converse(
             look = Look.of_terminal(plain=plain)
             chat = Chat(engine, engine.config, session, settings, look, words)
             dump.engine = lambda: chat.engine  # perhaps another one than at first
+            terminal = TerminalChat(chat)
+            dump.tell = terminal.tell
             try:
-                await TerminalChat(chat).run()
+                await terminal.run()
             finally:
+                dump.tell = tell
                 await chat.engine.close()

@@ -77,6 +77,11 @@ class Chat:
         if self._answering is not None:
             self._answering.displace()
 
+    def give_way(self) -> None:
+        """Something is about to be written that is no part of an answer."""
+        if self._answering is not None:
+            self._answering.give_way()
+
     async def ask(self, question: str) -> None:
         """Answer a question; what came of it before a stop or a fault is kept."""
         session = self.session

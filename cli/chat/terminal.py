@@ -7,8 +7,11 @@ from collections.abc import Coroutine
 from difflib import get_close_matches
 
 import click
+from prompt_toolkit.application import run_in_terminal
+from prompt_toolkit.application.current import set_app
 
 from ...messages import ConfigError, ModelError, RequestError
+from ..flight import tell
 from ..mistake import Interrupted
 from .commands import COMMANDS, Left
 from .conversation import STOPPED, Chat
@@ -25,6 +28,7 @@ class TerminalChat:
         self._session = prompt_session()
         self._busy: asyncio.Task[None] | None = None  # an answer or a command
         self._is_interrupted = False  # while it was busy
+        self._loop = asyncio.get_running_loop()
 
     async def run(self) -> None:
         """Chat until Ctrl-D or /exit. Raises Interrupted on a second Ctrl-C at the prompt."""
@@ -42,6 +46,20 @@ class TerminalChat:
                     await self._attend(self._meant(text))
             except Left:
                 return
+
+    def tell(self, text: str) -> None:
+        """What is said by neither user nor model, from any thread."""
+        self._loop.call_soon_threadsafe(self._tell, text)
+
+    def _tell(self, text: str) -> None:
+        """Above the prompt, or below what has been said of an answer."""
+        app = self._session.app
+        if app.is_running:
+            with set_app(app):
+                run_in_terminal(lambda: tell(text))
+        else:
+            self._chat.give_way()
+            tell(text)
 
     async def _read(self) -> str | None:
         """The next message or command; None when the user leaves."""
