@@ -255,7 +255,7 @@ def test_ctrl_z_stops_the_chat_and_it_goes_on_as_it_was(tmp_path: Path) -> None:
         say(chat, "-asked")
         chat.wait_for_more()
         chat.send("\x1a")
-        chat.wait_for("(again)")
+        chat.wait_for('(again)\n"$@"\n')  # what the shell says as it goes on
         chat.wait_for_more()
         chat.send("\x03")
         chat.wait_for("stopped")
