@@ -38,7 +38,7 @@ class EngineConfig:
     max_model_len: int | None = None  # None: the model's context
     max_num_seqs: int = 64  # sequences that run at once
     max_num_batched_tokens: int | None = None  # token positions computed per step; None: what
-    # suits the device, 512 on a processor and 2,048 elsewhere
+    # suits the device: 128 to 512 on a processor, 2,048 elsewhere
     long_prefill_token_threshold: int | None = None  # cap on one prompt's part of a step while
     # others want to run; None: what the device takes in about 0.1 s
     steps_in_flight: int = 2

@@ -54,7 +54,7 @@ def why_not_native(model: OpenModel, options: DeviceOptions) -> str | None:
     if reason is not None:
         return reason
     try:
-        is_fast = load_library().stepahead_is_fast()
+        is_fast = load_library().stepahead_rate() > 0
     except NoCompiler as error:
         return str(error)
     return None if is_fast else "the processor has neither AVX-512 VNNI nor AVX2"

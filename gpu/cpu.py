@@ -16,15 +16,14 @@ from .loading.resolve import resolve_model
 from .logits_processors import LogitsProcessors
 from .memory import give_memory_back, size_host, size_pool
 from .models.opening import open_model
+from .native.decoder import NativeDecoder
 from .options import DeviceOptions
+from .pace import USUAL
 from .processor import read_processor
 from .queued import DeviceThread, Launch, Post, QueuedDevice, Resume, told
 from .reloading import load_other_weights
 from .runner import StepRunner
 from .slots import SlotTables
-
-STEP_TOKENS = 512  # more are no quicker, and whoever comes meanwhile waits for them
-FAIR_CHUNK = 160  # positions: 0.1 s of a small model on two cores in bfloat16, less as packed
 
 
 class CpuDevice(QueuedDevice[StepRunner]):
@@ -141,6 +140,7 @@ def _load(options: DeviceOptions, processors: LogitsProcessors) -> tuple[StepRun
             )
     finally:
         touching.join()
+    pace = bound.pace if isinstance(bound, NativeDecoder) else USUAL
     facts = DeviceFacts(
         model=Path(options.model).name,
         device="cpu",
@@ -151,8 +151,8 @@ def _load(options: DeviceOptions, processors: LogitsProcessors) -> tuple[StepRun
         num_blocks=pool.num_blocks,
         eos_token_ids=model.eos_token_ids,
         host=host,
-        step_tokens=STEP_TOKENS,
-        fair_chunk=FAIR_CHUNK,
+        step_tokens=pace.step_tokens,
+        fair_chunk=pace.fair_chunk,
         logits_processors=frozenset(processors),
     )
     return StepRunner(bound, tables, kv, host_kv, processors, weights), facts

@@ -203,7 +203,7 @@ def test_a_build_for_another_processor_gives_nearly_the_same(
     plain = native_logits(path, ONE_BY_ONE)
     many = native_logits(path)
 
-    assert library.load_library().stepahead_is_fast() == is_fast
+    assert (library.load_library().stepahead_rate() > 0) == is_fast
     assert share_of_scale(plain, tuned) < 2e-3
     assert share_of_scale(many, torch_logits(path)) < 2 * EXACT  # some steps have few tokens
 

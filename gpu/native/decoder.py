@@ -12,6 +12,7 @@ import numpy as np
 from ...messages import Ints, Longs, StepPlan
 from ..loading.account import WeightSource
 from ..models.config import ModelConfig
+from ..pace import pace_of
 from ..slots import SlotTables, expand_rows
 from ..verify import sampled_tokens
 from .kv import HalfKV
@@ -58,6 +59,7 @@ class NativeDecoder:
         self._library = load_library()
         self._vocab_size = config.vocab_size
         self._threads = threads
+        self.pace = pace_of(config, self._library.stepahead_rate() * 1e9 * threads)
         self._model, self._kept = bind_model(
             config,
             weights,

@@ -87,7 +87,7 @@ def load_library() -> ctypes.CDLL:
         "stepahead_scratch_free": (None, [c_void_p]),
         "stepahead_forward": (c_int32, [c_void_p, c_void_p, POINTER(Model), POINTER(Step)]),
         "stepahead_pack": (None, [c_int32] * 3 + [c_void_p] * 4),
-        "stepahead_is_fast": (c_int32, []),
+        "stepahead_rate": (c_int32, []),
     }
     for name, (result, arguments) in signatures.items():
         function = getattr(library, name)
