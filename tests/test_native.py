@@ -111,6 +111,34 @@ def test_deterministic_logits_do_not_depend_on_batch_or_chunks(tmp_path: Path) -
         assert all(torch.equal(row, one_by_one[at]) for at, row in together.items())
 
 
+def test_deterministic_logits_behind_a_window_do_not_depend_on_chunks(tmp_path: Path) -> None:
+    path = make_folder(tmp_path, "mistral", sliding_window=150, **SIZES)
+    first, end = (
+        240,
+        246,
+    )  # the last one sees from a strip of 16 on that the first does not begin with
+    tails = [
+        [[(0, first, end - first)]],
+        [[(0, first, 3)], [(0, first + 3, end - first - 3)]],
+        [[(0, at, 1)] for at in range(first, end)],
+    ]
+
+    found = [
+        paged_logits(
+            path,
+            random_sequences(VOCAB, 1, end),
+            [[(0, 0, first)], *tail],
+            native=True,
+            block_size=BLOCK_SIZE,
+            deterministic=True,
+        )[0, end - 1]
+        for tail in tails
+    ]
+
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
 def logits_behind_a_prefix(path: Path, *, is_shared: bool) -> Logits:
     """Of many rows behind a prefix of 9 blocks, which is the same memory for all or their own."""
     count, prefix, length = 17, 9 * BLOCK_SIZE, 10 * BLOCK_SIZE
@@ -130,11 +158,11 @@ def logits_behind_a_prefix(path: Path, *, is_shared: bool) -> Logits:
     )
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral-window"])
+@pytest.mark.parametrize("window", [None, 6], ids=["whole", "window"])
 def test_rows_that_share_a_prefix_attend_to_it_as_if_it_were_their_own(
-    family: str, tmp_path: Path
+    window: int | None, tmp_path: Path
 ) -> None:
-    path = make_file(tmp_path, Kind.Q8_0, family)
+    path = make_folder(tmp_path, "mistral", sliding_window=window, **SIZES)
 
     once = logits_behind_a_prefix(path, is_shared=True)
     each = logits_behind_a_prefix(path, is_shared=False)

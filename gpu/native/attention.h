@@ -156,12 +156,15 @@ INLINE void begin_query(const Model *m, const Scratch *s, int token, int head, i
     memset(a->out[q], 0, (size_t)m->dim * 4);
 }
 
-/* Where a row's keys and values of the positions from `base` on lie; none of them from `last` on. */
+INLINE int end_of_chunk(int base) { return base / CHUNK * CHUNK + CHUNK; }
+
+/* Where a row's keys and values of the positions from `base` on lie; none of them from `last` on. Chunks
+ * end in the same places for whoever looks, so that sums are the same as well. */
 INLINE void find_chunk(const Model *m, const Layer *layer, const Step *step, int row, int kv_head, int base, int last,
                        Chunk *to) {
     const int32_t *table = step->tables + (size_t)row * step->table_width;
-    int size = m->block_size, positions = 0;
-    for (; positions < CHUNK && base + positions < last; positions += LANES) {
+    int size = m->block_size, positions = 0, most = end_of_chunk(base) - base;
+    for (; positions < most && base + positions < last; positions += LANES) {
         int position = base + positions, within = position % size;
         size_t head = (size_t)table[position / size] * m->kv_heads + kv_head;
         to->keys[positions / LANES] = layer->keys + (head * (size / LANES) + within / LANES) * m->dim * LANES;
@@ -222,9 +225,10 @@ static void attend(const Model *m, const Layer *layer, const Step *step, Scratch
     int count = begin_queries(m, layer, step, s, now, &a), last = tile->end;
     Chunk chunks[2], *chunk = chunks, *next = chunks + 1;
     find_first(m, layer, step, s, tile, now.kv_head, chunk);
-    for (int base = chunk->base; base < last; base += CHUNK) {
+    for (int base = chunk->base, end; base < last; base = end) {
+        end = end_of_chunk(base);
         next->positions = 0;
-        if (base + CHUNK < last) find_chunk(m, layer, step, tile->row, now.kv_head, base + CHUNK, last, next);
+        if (end < last) find_chunk(m, layer, step, tile->row, now.kv_head, end, last, next);
         else if (after.tile) find_first(m, layer, step, s, after.tile, after.kv_head, next);
         int seen = last - base < chunk->positions ? last - base : chunk->positions; /* what lies behind is not written */
         for (int q = 0; q < count; q += AT_ONCE) {
