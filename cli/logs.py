@@ -33,6 +33,12 @@ def configure_logs(target: str) -> None:
         _configure(sys.stderr, level)
 
 
+def are_on_screen(target: str) -> bool:
+    """Whether lines of such a log are to be expected between others on a terminal."""
+    level = LEVELS.get(target.lower())
+    return level is not None and level < logging.WARNING and is_terminal(sys.stderr)
+
+
 def _open(target: str) -> TextIO:
     try:
         return open(target, "a", encoding="utf-8", buffering=1)

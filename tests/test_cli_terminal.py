@@ -1,6 +1,7 @@
 """The chat on a real pseudo-terminal: keys, pastes, commands, interruptions, leaving."""
 
 import os
+import re
 import signal
 import termios
 from collections.abc import Iterator
@@ -263,6 +264,15 @@ def test_ctrl_z_stops_the_chat_and_it_goes_on_as_it_was(tmp_path: Path) -> None:
         chat.send("\x04")
         assert chat.exit_code() == 0
         assert chat.modes() == chat.modes_before
+
+
+def test_a_log_on_the_same_screen_is_not_painted_over(tmp_path: Path) -> None:
+    with started(tmp_path, "--max-tokens", "8", "--log", "info") as chat:
+        say(chat, "hello")
+        chat.wait_for("request.finished")
+        chat.wait_for("tok/s")
+
+    assert not re.search(r"\x1b\[2m\d+ token", chat.raw)  # as it is where answers have colours
 
 
 def test_no_color_means_no_colour(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from ...actors.config import EngineConfig
 from ...messages import SamplingParams
 from ..chat_words import ChatFlags, chat_options
 from ..flight import DumpOnSignal, tell
+from ..logs import are_on_screen
 from ..mistake import Mistake
 from ..options import EngineOptions, engine_options
 from ..output import is_terminal
@@ -57,6 +58,7 @@ def chat(
             raise Mistake("--json gives one answer; add a PROMPT or pipe one in")
         if begin is not None:
             raise Mistake("--begin is for one answer; add a PROMPT or pipe one in")
+        plain = plain or are_on_screen(engine.log)  # nothing is to be painted over them
         run(_converse(session, settings, config, words, plain=plain))
         return
     question = _question(prompt)
