@@ -20,8 +20,8 @@ static void attend_all(Member *own, const Layer *layer, Form form) {
     const Step *step = &own->work.step;
     Scratch *s = own->work.scratch;
     int wide = s->num_spans * m->kv_heads, ahead = own->team->size;
-    if (s->num_shared && !layer->window) {
-        FOR_PIECES(task, own, s->num_shared * m->kv_heads) {
+    if (own->work.num_shared && !layer->window) {
+        FOR_PIECES(task, own, own->work.num_shared * m->kv_heads) {
 #ifdef HAS_AMX
             attend_widely(m, layer, step, s, s->shared + task / m->kv_heads, task % m->kv_heads, form, own_memory(own));
 #else

@@ -230,7 +230,7 @@ static int make_room(Scratch *s, const Model *m, int tokens, int members) {
 int32_t stepahead_forward(Team *team, Scratch *s, const Model *model, const Step *step) {
     if (make_room(s, model, step->num_tokens, team->size)) return -1;
     make_spans(s, model, step);
-    Work work = {model, *step, s, (uint32_t)(atomic_load(&team->state) >> 32)};
+    Work work = {model, *step, s, (uint32_t)(atomic_load(&team->state) >> 32), s->num_shared};
     if (team->size > 1) begin_round(team, &work);
     Member own = {team, work, work.first_phase, 0};
     forward(&own);

@@ -14,6 +14,7 @@ typedef struct {
     Step step;
     struct Scratch *scratch;
     uint32_t first_phase;
+    int32_t num_shared; /* spans: they have a phase of their own, also for one who comes when the next job is prepared */
 } Work;
 
 typedef struct {
