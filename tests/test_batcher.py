@@ -133,6 +133,47 @@ def test_a_second_turn_finds_the_whole_first_one() -> None:
     assert admitted.cached_tokens == (21 + 12 - 1) // BLOCK * BLOCK
 
 
+def test_a_prefix_that_many_want_at_once_is_computed_once() -> None:
+    world = World(limits=make_limits(max_num_batched_tokens=16, long_prefill_token_threshold=8))
+    common, num_tokens = words(0, 40), 0
+    requests = [world.request(serial, [*common, 90 + serial, 7]) for serial in range(1, 6)]
+    world.request(9, words(60, 8), max_tokens=1)  # has nothing in common, and goes its way
+
+    while (plan := world.plan()) is not None:
+        num_tokens += plan.num_tokens
+        world.complete()
+
+    assert num_tokens == 40 + 5 * (2 + 3) + 8
+    assert [len(world.said[r.serial]) for r in requests] == [4] * 5
+    assert [world.said[r.serial] for r in requests] == [world.answer(r) for r in requests]
+
+
+def test_nobody_awaits_the_prefix_of_somebody_less_important() -> None:
+    world = World(limits=make_limits(max_num_batched_tokens=16, long_prefill_token_threshold=8))
+    world.request(1, [*words(0, 40), 91], priority=1)
+    world.plan()
+    urgent = world.request(2, [*words(0, 40), 92], priority=0)
+
+    plan = world.plan()
+
+    assert plan is not None
+    assert [state.num_prompt_tokens for state in plan.new_rows] == [len(urgent.prompt)]
+
+
+def test_who_awaited_a_prefix_runs_when_its_maker_ends_early() -> None:
+    world = World(limits=make_limits(max_num_batched_tokens=16, long_prefill_token_threshold=8))
+    world.request(1, [*words(0, 40), 91])
+    second = world.request(2, [*words(0, 40), 92])
+    plan = world.plan()
+    assert plan is not None
+    assert len(plan.new_rows) == 1
+
+    world.batcher.abort(1)
+    world.run()
+
+    assert world.said[2] == world.answer(second)
+
+
 def test_nothing_is_shared_without_prefix_caching() -> None:
     world = World(limits=make_limits(prefix_caching=False))
     world.request(1, words(0, 22), max_tokens=4)

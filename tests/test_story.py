@@ -130,6 +130,23 @@ def test_who_waits_is_told_for_what() -> None:
     assert "100.0 ms for a seat (1 of 1 taken)" in tell(stories["second"])
 
 
+def test_who_waits_for_a_prefix_in_the_making_is_told_whose_it_is() -> None:
+    async def scenario() -> dict[str, Story]:
+        async with make_engine(max_num_batched_tokens=16) as engine:
+            names = ("first", "second")
+            asked = [ask(engine, name, [*range(1, 50), n]) for n, name in enumerate(names, 60)]
+            await asyncio.gather(*asked)
+            return {name: await engine.explain(name) for name in names}
+
+    stories = run_virtual(scenario())
+
+    (started,) = find(stories["second"], Started)
+    assert started.cached_tokens == 48
+    assert Cause.PREFIX in [wait.cause for wait in started.waits]
+    assert "for a prefix that another request computed (behind first)" in tell(stories["second"])
+    assert find(stories["first"], Started)[0].waits == ()
+
+
 def test_where_a_prefix_diverged_and_who_ran_beside_each_chunk_is_told() -> None:
     async def scenario() -> Story:
         async with make_engine(max_num_batched_tokens=16) as engine:

@@ -9,6 +9,7 @@ from .admission import Admission
 from .draft import StepDraft
 from .giving_way import GivingWay
 from .limits import MAX_BYPASSES, MAX_MISFITS
+from .making import MAX_AWAITING, PrefixesInMaking
 from .parts import Parts
 from .running import RunningRows
 from .sequence import Sequence
@@ -28,6 +29,7 @@ class Planner:
         giving_way = GivingWay(parts)
         self._running = RunningRows(parts, giving_way, speculation)
         self._admission = Admission(parts, giving_way, self._running.add_rows)
+        self._making = PrefixesInMaking(parts)
 
     def plan(self, now_ns: int) -> StepPlan | None:
         """The next step, or None when nothing can run."""
@@ -36,6 +38,7 @@ class Planner:
         order, classes = running.slots, running.classes  # as they are at the start of the turn
         place = 0
         misfits: list[Sequence] = []
+        num_awaiting = 0
         seatless: int | None = None  # only who came with a better class than this may find a seat
         for sequence in self._roster.waiting.snapshot():
             if seatless is not None and sequence.request.priority >= seatless:
@@ -45,6 +48,11 @@ class Planner:
             until = int(classes.searchsorted(sequence.priority, side="right"))
             self._running.advance(draft, order, classes, place, until)
             place = max(place, until)
+            if self._making.is_awaited(sequence):
+                num_awaiting += 1
+                if num_awaiting == MAX_AWAITING:
+                    break
+                continue
             outcome = self._admission.admit(draft, sequence, order[place:], now_ns)
             if outcome == Grant.FULL:
                 for misfit in misfits:

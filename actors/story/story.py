@@ -30,6 +30,7 @@ class Cause(StrEnum):
     SEAT = "seat"  # as many run as may run at once
     BUDGET = "budget"  # the step's token positions went to others
     BLOCKS = "blocks"
+    PREFIX = "prefix"  # somebody computes what its prompt begins with, too
     OTHERS = "others"  # somebody before it, who has not got what he needs
     DRAIN = "drain"  # a step in flight that still mentions it
     HOST = "host"  # planned and not on the device; the host was late

@@ -31,6 +31,7 @@ _CAUSES = {
     Cause.SEAT: "for a seat",
     Cause.BUDGET: "for room in the step",
     Cause.BLOCKS: "for blocks",
+    Cause.PREFIX: "for a prefix that another request computed",
     Cause.OTHERS: "for its turn",
     Cause.DRAIN: "for a step in flight that mentions it",
     Cause.HOST: "for the host, with nothing on the device",

@@ -1,5 +1,7 @@
 """What a waiting request waits for, turn by turn of the Scheduler. Pure."""
 
+import numpy as np
+
 from ...messages import Grant
 from ..batching import BatchLimits
 from .chronicle import Chronicle, Request, SchedulerTurn
@@ -54,6 +56,9 @@ class Waiting:
             return None
         if turn.running >= limits.max_num_seqs:
             return Cause.SEAT, f"{turn.running} of {limits.max_num_seqs} taken"
+        maker = self._maker(turn)
+        if maker is not None:
+            return Cause.PREFIX, f"behind {self._chronicle.name(maker)}"
         tokens = sum(step.plan.num_tokens for step in turn.steps)
         if tokens >= limits.max_num_batched_tokens * len(turn.steps):
             return Cause.BUDGET, f"{tokens} tokens planned"
@@ -61,6 +66,28 @@ class Waiting:
         if refused:
             return Cause.OTHERS, f"behind {self._chronicle.name(refused[0])}"
         return Cause.DRAIN, ""
+
+    def _maker(self, turn: SchedulerTurn) -> int | None:
+        """Whose row this turn let compute what both prompts have in common, with more of it to
+        come: see `PrefixesInMaking`."""
+        own, size = self._request.generate, self._limits.block_size
+        if not self._limits.prefix_caching:
+            return None
+        step = turn.steps[-1]
+        for serial, start, length in zip(
+            step.serials.tolist(),
+            step.plan.starts.tolist(),
+            step.plan.lengths.tolist(),
+            strict=True,
+        ):
+            other = self._chronicle.requests.get(serial)
+            if other is None or serial == self._serial:
+                continue
+            prompt, end = other.generate.prompt, ((start + length) // size + 1) * size
+            is_for_both = end <= min(len(prompt), len(own.prompt) - 1)
+            if is_for_both and np.array_equal(prompt[:end], own.prompt[:end]):
+                return int(serial)
+        return None
 
 
 def add_wait(waits: list[Wait], wait: Wait) -> None:
