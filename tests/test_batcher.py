@@ -160,6 +160,21 @@ def test_nobody_awaits_the_prefix_of_somebody_less_important() -> None:
     assert [state.num_prompt_tokens for state in plan.new_rows] == [len(urgent.prompt)]
 
 
+@pytest.mark.parametrize("num_said", range(1, 20))
+def test_nobody_awaits_what_is_computed_and_not_findable_yet(num_said: int) -> None:
+    world = World()
+    first = world.request(1, words(0, 9), max_tokens=20)
+    while len(world.said[1]) < num_said:
+        world.plan()
+        world.complete()
+
+    world.request(2, [*words(0, 9), *world.answer(first)[:num_said], 5])
+    plan = world.plan()
+
+    assert plan is not None
+    assert [state.num_prompt_tokens for state in plan.new_rows] == [9 + num_said + 1]
+
+
 def test_who_awaited_a_prefix_runs_when_its_maker_ends_early() -> None:
     world = World(limits=make_limits(max_num_batched_tokens=16, long_prefill_token_threshold=8))
     world.request(1, [*words(0, 40), 91])

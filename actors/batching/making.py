@@ -29,10 +29,9 @@ class PrefixesInMaking:
         if not self._is_caching or sequence.was_admitted:
             return False
         ledger, slots = self._ledger, self._roster.running.slots
-        ends = (ledger.published[slots] + 1) * self._size  # of the blocks that are computed next
-        ahead = (
-            (ends <= ledger.confirmed[slots]) & (ends <= self._most_found(sequence))
-        ).nonzero()[0]
+        scheduled, confirmed = ledger.scheduled[slots], ledger.confirmed[slots]
+        ends = (scheduled // self._size + 1) * self._size  # of the blocks that are computed next
+        ahead = (ends <= np.minimum(confirmed, self._most_found(sequence))).nonzero()[0]
         return any(
             self._is_common(sequence, int(slots[row]), int(ends[row])) for row in ahead.tolist()
         )
