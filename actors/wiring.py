@@ -35,14 +35,14 @@ from .streams import OutputStreams
 
 def batch_limits(config: EngineConfig, backend: Backend) -> BatchLimits:
     """The Batcher's limits: the options, within what the device found out."""
-    facts = backend.device.facts
+    facts, threshold = backend.device.facts, config.long_prefill_token_threshold
     return BatchLimits(
         block_size=facts.block_size,
         num_blocks=facts.num_blocks,
         max_model_len=facts.max_model_len,
         max_num_seqs=config.max_num_seqs,
         max_num_batched_tokens=step_tokens(config, facts.step_tokens),
-        long_prefill_token_threshold=config.long_prefill_token_threshold or facts.fair_chunk,
+        long_prefill_token_threshold=threshold or facts.fair_chunk,
         steps_in_flight=config.steps_in_flight,
         prefix_caching=config.prefix_caching,
         holds_sampling=isinstance(backend.device, HoldsSampling),
@@ -51,6 +51,7 @@ def batch_limits(config: EngineConfig, backend: Backend) -> BatchLimits:
         num_host_blocks=facts.host.num_blocks,
         block_copy_s=facts.host.block_copy_s,
         token_s=facts.host.token_s,
+        doubling_context=None if threshold else facts.doubling_context,
     )
 
 

@@ -153,6 +153,7 @@ def _load(options: DeviceOptions, processors: LogitsProcessors) -> tuple[StepRun
         host=host,
         step_tokens=pace.step_tokens,
         fair_chunk=pace.fair_chunk,
+        doubling_context=pace.doubling_context,
         logits_processors=frozenset(processors),
     )
     return StepRunner(bound, tables, kv, host_kv, processors, weights), facts

@@ -28,6 +28,7 @@ class DeviceFacts:
     eos_token_ids: frozenset[int]  # union of configuration and generation configuration
     step_tokens: int = STEP_TOKENS  # token positions that a step computes at most, unless told
     fair_chunk: int | None = None  # positions of one prompt that a step takes in about 0.1 s
+    doubling_context: int | None = None  # positions behind which one more costs twice as much
     host: HostMemory = NO_HOST_MEMORY  # that blocks can be moved to
     logits_processors: frozenset[str] = frozenset()  # names that requests may call
     num_graphs: int = 0  # decode steps that were captured: what else there is runs eagerly

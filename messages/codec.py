@@ -22,6 +22,9 @@ from .errors import DecodeError, StepaheadError
 from .token_bias import TokenBias
 
 MAX_FRAME = 64 * 1024 * 1024  # bytes; more is not a message
+LATER = {"may be missing": True}
+"""Metadata of fields, the last ones of a value, that are newer than frames which are still read:
+those have the default."""
 _HALF_PAIRS = "surrogatepass"  # callers' ids and stop strings may be any text that Python holds
 _ARRAY = 1  # the extension type of an array: one letter for its dtype, then its values
 _DTYPES: dict[bytes, np.dtype[Any]] = {
@@ -224,12 +227,13 @@ def _first_of(readers: list[Reader]) -> Reader:
 def _dataclass(cls: type) -> Reader:
     hints = get_type_hints(cls)
     names = [field.name for field in fields(cls)]
+    least = sum(field.metadata != LATER for field in fields(cls))
 
     def read(values: Any) -> Any:
-        if not isinstance(values, list) or len(values) != len(names):
+        if not isinstance(values, list) or not least <= len(values) <= len(names):
             raise DecodeError(f"{cls.__name__} has {len(names)} fields, not {_short(values)}")
         given = {
-            name: _reader(hints[name])(value) for name, value in zip(names, values, strict=True)
+            name: _reader(hints[name])(value) for name, value in zip(names, values, strict=False)
         }
         try:
             return cls(**given)

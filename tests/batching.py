@@ -56,6 +56,7 @@ def make_limits(
     ageing_ns: int | None = None,
     prefix_ttl_ns: int | None = None,
     num_host_blocks: int = 0,
+    doubling_context: int | None = None,
 ) -> BatchLimits:
     return BatchLimits(
         block_size=BLOCK,
@@ -72,6 +73,7 @@ def make_limits(
         num_host_blocks=num_host_blocks,
         block_copy_s=1.0,
         token_s=1.0,  # to compute a block takes twice as long as to move it there and back
+        doubling_context=doubling_context,
     )
 
 

@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -45,6 +45,8 @@ class RandomLife:
             prefix_ttl_ns=pick([None, None, 50]),
             holds_sampling=self.seed % 3 > 0,
         )
+        if random.Random(f"chunks of {self.seed}").random() < 0.3:  # of 32 or 16 positions
+            limits = replace(limits, long_prefill_token_threshold=48, doubling_context=32)
         num_blocks, watermark = pick([16, 17, 24, 64]), pick([0, 1, 3])
         oracle = Oracle(eos_every=pick([0, 10, 40]))
         self.world = World(

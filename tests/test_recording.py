@@ -36,8 +36,8 @@ from stepahead.messages import (
     frozen_ints,
     same,
 )
-from stepahead.messages.codec import pack
-from stepahead.messages.frames import sealed
+from stepahead.messages.codec import pack, unpack
+from stepahead.messages.frames import FrameReader, sealed
 
 from .drafters import ScriptedDrafter
 from .engines import make_engine
@@ -87,6 +87,35 @@ def test_a_recording_holds_every_message_with_its_number_times_actor_and_turn(
     assert read.end is not None
     assert read.end.failure is None
     assert read.num_damaged == 0
+
+
+def test_what_was_recorded_before_there_was_a_limit_replays_without_it(
+    recorded: tuple[Path, Heard],
+) -> None:
+    data = recorded[0].read_bytes()
+    reader = FrameReader(data, len(MAGIC))
+    reader.next()
+
+    read = recording_of(MAGIC + header_without(data, 1) + data[reader.place :])
+
+    assert read.header == recording_of(data).header
+    assert replay(read).difference is None
+
+
+@pytest.mark.parametrize("missing", [2, 16])
+def test_a_limit_that_was_always_there_is_missed(
+    missing: int, recorded: tuple[Path, Heard]
+) -> None:
+    data = recorded[0].read_bytes()
+
+    with pytest.raises(DecodeError, match="BatchLimits has 16 fields"):
+        recording_of(MAGIC + header_without(data, missing))
+
+
+def header_without(data: bytes, missing: int) -> bytes:
+    """A recording's header that lacks the last limits."""
+    version, [[limits, *setup], *others] = unpack(recording_of(data).header.packed())
+    return sealed(pack([version, [[limits[:-missing], *setup], *others]]))
 
 
 def test_a_run_with_drafts_says_the_same_with_the_same_drafter_only(tmp_path: Path) -> None:

@@ -12,9 +12,11 @@ from ...messages import (
     Ints,
     Longs,
     SequenceAdmitted,
+    frozen_ints,
     frozen_longs,
     seal,
 )
+from .chunks import fair_chunks
 from .draft import Rows, StepDraft
 from .giving_way import GivingWay
 from .limits import MAX_PREEMPTIONS
@@ -58,14 +60,14 @@ class Admission:
         if slot is None:
             return None
         token_ids = ledger.confirmed_tokens(sequence)
-        chunk = self._first_chunk(draft, len(token_ids))
+        held_tokens = int(ledger.scheduled[slot])
         answer = self._blocks.admit(
             sequence.request.serial,
             slot,
             token_ids,
             prefix_root(sequence.request.cache_salt, sequence.request.adapter),
-            chunk=chunk,
-            held_tokens=int(ledger.scheduled[slot]),
+            chunk=self._first_chunk(draft, held_tokens, len(token_ids)),
+            held_tokens=held_tokens,
             is_alone=len(self._roster.running) == 0,
             is_explained=self._explains and not sequence.was_admitted,
             promised=self.promised_blocks(draft),
@@ -75,7 +77,7 @@ class Admission:
         self._giving_way.heed(draft, answer)
         if answer.outcome == Grant.FULL:
             self._free_a_seat(draft, lesser)
-            self._start(draft, sequence, slot, token_ids, answer, chunk)
+            self._start(draft, sequence, slot, token_ids, answer)
             self._note_first_admission(sequence, answer, now_ns)
         return answer.outcome
 
@@ -94,7 +96,6 @@ class Admission:
         slot: int,
         token_ids: Ints,
         answer: SequenceAdmitted,
-        chunk: int,
     ) -> None:
         """The sequence has its blocks: it runs from what is there of its KV."""
         ledger, cached_tokens = self._ledger, answer.cached_tokens
@@ -109,6 +110,7 @@ class Admission:
         draft.promised = None
         epoch = int(ledger.epoch[slot])
         draft.new_rows.append(sequence.row_state(slot, epoch, token_ids, answer.block_ids))
+        chunk = self._first_chunk(draft, cached_tokens, len(token_ids))
         rows = self._first_row(slot, len(token_ids), cached_tokens, chunk)
         self._add_rows(draft, rows, int(rows.ends[0]) - cached_tokens)
 
@@ -171,11 +173,13 @@ class Admission:
             self._blocks.tell()
             self._ledger.detach(least)
 
-    def _first_chunk(self, draft: StepDraft, num_tokens: int) -> int:
-        threshold = self._limits.long_prefill_token_threshold
-        has_competitors = len(self._roster) > 1
-        chunk = min(draft.budget, num_tokens)
-        return min(chunk, threshold) if threshold is not None and has_competitors else chunk
+    def _first_chunk(self, draft: StepDraft, start: int, num_tokens: int) -> int:
+        """What it may compute from `start` on, at most: from a later one never more."""
+        chunk, work = min(draft.budget, num_tokens), self._limits.long_prefill_token_threshold
+        if work is None or len(self._roster) == 1:
+            return chunk
+        fair = fair_chunks(frozen_ints((start,)), work, self._limits.doubling_context)
+        return min(chunk, int(fair[0]))
 
     def promised_blocks(self, draft: StepDraft) -> int:
         """Blocks that admitted prefills still lack for what they already have to compute."""

@@ -1,6 +1,8 @@
 """The limits a Batcher keeps."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from ...messages.codec import LATER
 
 MAX_FAILED_STEPS = 2  # steps one request may lose to the device before it fails
 MAX_PREEMPTIONS = 3  # then a sequence resumes only where nobody earlier can take its blocks again
@@ -28,6 +30,8 @@ class BatchLimits:
     num_host_blocks: int = 0  # blocks in host memory that victims may be saved to
     block_copy_s: float = 0.0  # seconds to move a block there, or back
     token_s: float = 0.0  # seconds to compute a position of a prompt
+    doubling_context: int | None = field(default=None, metadata=LATER)  # positions behind which one
+    # more costs twice as much; the threshold is then work, in positions without context
 
     def blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)

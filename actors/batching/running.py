@@ -3,6 +3,7 @@
 import numpy as np
 
 from ...messages import Ints, Longs, seal
+from .chunks import fair_chunks
 from .draft import Rows, StepDraft
 from .giving_way import GivingWay
 from .ledger import ONE
@@ -75,17 +76,18 @@ class RunningRows:
         if not np.count_nonzero(behind) and len(starts) <= draft.budget:  # they all decode
             return ends, len(starts) - num_resting
         ends = np.where(rests, starts, np.maximum(confirmed, following))
-        threshold = self._limits.long_prefill_token_threshold
-        if threshold is not None and len(self._roster) > 1:
-            ends = np.minimum(ends, starts + threshold)
         lengths = ends - starts
+        work = self._limits.long_prefill_token_threshold
+        if work is not None and len(self._roster) > 1:
+            chunks = fair_chunks(starts, work, self._limits.doubling_context)
+            lengths = np.minimum(lengths, chunks)
         num_tokens = int(np.add.reduce(lengths))
         budget = draft.budget
         if self.left_out is not None and most_important >= self.left_out:
             budget = beside_newcomers(budget, len(starts), int(np.count_nonzero(behind)))
         if num_tokens > budget:
             return starts + fair_shares(lengths, budget), budget
-        return ends, num_tokens
+        return starts + lengths, num_tokens
 
     def _grow(self, draft: StepDraft, order: Longs, start: int, rows: Ints, ends: Ints) -> None:
         """Ask for the blocks that rows from place `start` on lack; later rows may lose theirs.
