@@ -1,13 +1,7 @@
 /* Attention of a step, in the way that pays for each of its tokens. */
 #pragma once
-#include "team.h"
+#include "panels.h"
 #include "wide.h"
-
-/* Where a member keeps what it unpacks. */
-INLINE Unpacked *own_memory(const Member *own) {
-    const Scratch *s = own->work.scratch;
-    return s->unpacked + (size_t)own->index * s->most_unpacked;
-}
 
 /* None where there are no more. */
 INLINE HeadOfTile head_of_tile(const Model *m, const Span *tiles, int count, int task) {

@@ -8,20 +8,11 @@
 #include "packing.h"
 #include "team.h"
 
-INLINE int blocks_of(int tokens) { return (tokens + BLOCK - 1) / BLOCK; }
-
-INLINE int end_of_block(int first, int tokens) { return tokens - first < BLOCK ? tokens : first + BLOCK; }
-
 /* hidden += x times the matrix, whose rows are a multiple of 32. */
 static void add_product(Member *own, const Matrix *w, const Activations *x, float *hidden, int count) {
-    Form form = form_for(w, x, count);
-    int pairs = w->rows / LANES / 2;
-    FOR_PIECES(piece, own, pairs * blocks_of(count)) {
-        int pair = piece % pairs, start = piece / pairs * BLOCK, end = end_of_block(start, count);
-        const Unpacked *ready = prepare(w, 2 * pair, 2, form, own_memory(own));
-        for (int first = start; first < end; first += BATCH)
-            add_to(hidden, w, 2 * pair, ready, x, first, batch_size(first, end), form);
-    }
+    FOR_PANELS(p, own, w, x, count, 2)
+        for (int first = p.start; first < p.end; first += BATCH)
+            add_to(hidden, &p.panels, x, first, batch_size(first, p.end), &p.meanwhile);
     pass(own);
 }
 
@@ -34,26 +25,34 @@ INLINE floats silu_in(Form form, floats x) {
     return silu(x);
 }
 
-/* silu(gate) * up for 32 columns at once, kept as the input of `down`. */
-static void gate_up(Member *own, const Matrix *w, const Activations *x, Activations *to, int count, Form next) {
-    float gate[2][BATCH][LANES] __attribute__((aligned(64))), up[2][BATCH][LANES] __attribute__((aligned(64)));
+/* 32 columns of gate and of up for some tokens, and where what becomes of them is kept. */
+typedef struct {
+    const float (*values)[2][GROUP];
+    Activations *to;
+    int first, group;
+    Form form, next;
+} GateUp;
+
+/* silu(gate) * up, the input of `down`. */
+static void finish_gate_up(const void *what, int token) {
+    const GateUp *made = what;
+    const float *gate = made->values[token - made->first][0], *up = made->values[token - made->first][1];
     float group[GROUP];
-    Form form = form_for(w, x, count);
-    int groups = to->cols / GROUP;
-    FOR_PIECES(piece, own, groups * blocks_of(count)) {
-        int g = piece % groups, start = piece / groups * BLOCK, end = end_of_block(start, count);
-        const Unpacked *ready = prepare(w, 4 * g, 4, form, own_memory(own));
-        for (int first = start; first < end; first += BATCH) {
-            int size = batch_size(first, end);
-            multiply(w, 4 * g, 2, ready, x, first, size, form, gate);
-            multiply(w, 4 * g + 2, 2, unpacked_panel(ready, 2, w), x, first, size, form, up);
-            for (int t = 0; t < size; t++) {
-                UNROLL for (int i = 0; i < GROUP; i += WIDTH) {
-                    const float *passed = gate[i / LANES][t] + i % LANES, *made = up[i / LANES][t] + i % LANES;
-                    store(group + i, silu_in(form, load(passed)) * load(made));
-                }
-                keep_group(group, to, first + t, g, next);
-            }
+    UNROLL for (int i = 0; i < GROUP; i += WIDTH) store(group + i, silu_in(made->form, load(gate + i)) * load(up + i));
+    keep_group(group, made->to, token, made->group, made->next);
+}
+
+static void gate_up(Member *own, const Matrix *w, const Activations *x, Activations *to, int count, Form next) {
+    float values[2][BATCH][2][GROUP] __attribute__((aligned(64)));
+    GateUp made[2];
+    FOR_PANELS(p, own, w, x, count, 4) {
+        for (int first = p.start, now = 0; first < p.end; first += BATCH, now = 1 - now) {
+            int size = batch_size(first, p.end);
+            multiply(&p.panels, 0, 2, x, first, size, &p.meanwhile, values[now][0][0], 2 * GROUP);
+            multiply(&p.panels, 2, 2, x, first, size, &p.meanwhile, values[now][0][1], 2 * GROUP);
+            finish_made(&p.meanwhile);
+            made[now] = (GateUp){values[now], to, first, p.panels.first / 4, p.panels.form, next};
+            p.meanwhile.made = (Finishing){finish_gate_up, made + now, first, first + size};
         }
     }
     pass(own);
@@ -70,36 +69,30 @@ INLINE void compare(const float *logits, int lanes, int first, Best *best) {
         if (!(logits[i] <= best->logit)) *best = (Best){logits[i], first + i};
 }
 
-/* A pair of panels times tokens from `first` on. */
-static void keep_logits(const Member *own, int panel, int first, int size, float (*part)[BATCH][LANES]) {
+/* Of tokens from `first` on, for 32 neighbours from `place` on. */
+static void keep_logits(const Member *own, int place, int first, int size, const float (*made)[GROUP]) {
     const Step *step = &own->work.step;
-    int vocab = own->work.model->vocab, place = panel * LANES;
-    int lanes = vocab - place < 2 * LANES ? vocab - place : 2 * LANES;
+    int vocab = own->work.model->vocab, lanes = vocab - place < GROUP ? vocab - place : GROUP;
     for (int t = 0; t < size; t++) {
-        if (!step->logits) {
-            Best *best = step->best + (size_t)own->index * step->num_wanted + first + t;
-            compare(part[0][t], lanes, place, best);
-            compare(part[1][t], lanes - LANES, place + LANES, best);
+        if (step->logits) {
+            memcpy(step->logits + (size_t)(first + t) * vocab + place, made[t], (size_t)lanes * 4);
             continue;
         }
-        float *to = step->logits + (size_t)(first + t) * vocab + place;
-        memcpy(to, part[0][t], (size_t)(lanes < LANES ? lanes : LANES) * 4);
-        if (lanes > LANES) memcpy(to + LANES, part[1][t], (size_t)(lanes - LANES) * 4);
+        Best *best = step->best + (size_t)own->index * step->num_wanted + first + t;
+        compare(made[t], lanes, place, best);
+        compare(made[t] + LANES, lanes - LANES, place + LANES, best);
     }
 }
 
 static void make_logits(Member *own, const Matrix *w, const Activations *x, int count) {
+    float made[BATCH][GROUP] __attribute__((aligned(64)));
     int panels = w->rows / LANES;
-    float part[2][BATCH][LANES] __attribute__((aligned(64)));
-    Form form = form_for(w, x, count);
-    FOR_PIECES(piece, own, (panels + HEAD_PANELS - 1) / HEAD_PANELS) {
-        for (int panel = piece * HEAD_PANELS; panel < panels && panel < (piece + 1) * HEAD_PANELS; panel += 2) {
-            int pair = panels - panel < 2 ? 1 : 2;
-            const Unpacked *ready = prepare(w, panel, pair, form, own_memory(own));
-            for (int first = 0; first < count; first += BATCH) {
-                int size = batch_size(first, count);
-                multiply(w, panel, pair, ready, x, first, size, form, part);
-                keep_logits(own, panel, first, size, part);
+    FOR_PANELS(p, own, w, x, count, HEAD_PANELS) {
+        for (int i = 0, panel = p.panels.first; i < HEAD_PANELS && panel < panels; i += 2, panel += 2) {
+            for (int first = p.start; first < p.end; first += BATCH) {
+                int size = batch_size(first, p.end);
+                multiply(&p.panels, i, panels - panel < 2 ? 1 : 2, x, first, size, &p.meanwhile, made[0], GROUP);
+                keep_logits(own, panel * LANES, first, size, made);
             }
         }
     }
@@ -107,18 +100,12 @@ static void make_logits(Member *own, const Matrix *w, const Activations *x, int 
 }
 
 static void run_layer(Member *own, const Layer *layer) {
-    const Model *m = own->work.model;
     const Step *step = &own->work.step;
     Scratch *s = own->work.scratch;
     int count = step->num_tokens;
     Form form = form_for(&layer->qkv, &s->normed, count);
     normalise_all(own, s->hidden, layer->input_norm, &s->normed, count, form);
-    int heads = m->heads + 2 * m->kv_heads;
-    FOR_PIECES(piece, own, heads * blocks_of(count)) {
-        int start = piece / heads * BLOCK;
-        make_head(m, layer, step, s, piece % heads, start, end_of_block(start, count), form, own_memory(own));
-    }
-    pass(own);
+    make_heads(own, layer);
     attend_all(own, layer, form_for(&layer->out, &s->attended, count));
     add_product(own, &layer->out, &s->attended, s->hidden, count);
     form = form_for(&layer->gate_up, &s->normed, count);
@@ -172,13 +159,14 @@ static void take_activations(Activations *a, char **at, int tokens, int cols, in
     a->sums = take(at, (size_t)tokens * (cols / GROUP) * 4);
 }
 
-/* What a member needs: the weights that are unpacked at once, of a head or of 32 columns of gate and
- * up; or what attends to them. */
+/* What a member needs: the weights that are unpacked at once, of a head, of 32 columns of gate and up, or of
+ * neighbours of the vocabulary, and as many that come next; or what attends to them. */
 static size_t count_unpacked(const Model *m) {
-    size_t panels = m->dim / LANES > 4 ? m->dim / LANES : 4;
-    int cols = m->hidden > m->inner ? m->hidden : m->inner;
-    if (m->heads * m->dim > cols) cols = m->heads * m->dim;
-    size_t weights = panels * (size_t)cols * LANES, attention = attention_size(m->dim);
+    size_t panels = m->dim / LANES > HEAD_PANELS ? m->dim / LANES : HEAD_PANELS;
+    size_t numbers = panels * m->hidden, attended = (size_t)2 * m->heads * m->dim, inner = (size_t)2 * m->inner;
+    if (numbers < attended) numbers = attended;
+    if (numbers < inner) numbers = inner;
+    size_t weights = 2 * numbers * LANES, attention = attention_size(m->dim);
     return weights > attention ? weights : attention;
 }
 

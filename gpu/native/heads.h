@@ -1,6 +1,7 @@
 /* Heads of queries, keys and values: made, turned, and put where they belong. */
 #pragma once
 #include "norm.h"
+#include "panels.h"
 
 /* The halves of a head turned against each other; half is a multiple of 16. */
 INLINE void rotate(float *head, const float *cosines, const float *sines, int half) {
@@ -53,20 +54,40 @@ INLINE void place_head(const Model *m, const Layer *layer, const Step *step, Scr
     else keep_value(m, layer, step, token, head - m->heads - m->kv_heads, x);
 }
 
-/* One head of queries, keys or values for tokens start .. end. */
-static void make_head(const Model *m, const Layer *layer, const Step *step, Scratch *s, int head, int start, int end,
-                      Form form, Unpacked *memory) {
-    const Matrix *w = &layer->qkv;
-    int panels = m->dim / LANES;
-    float made[BATCH * 512] __attribute__((aligned(64))), part[2][BATCH][LANES] __attribute__((aligned(64)));
-    const Unpacked *ready = prepare(w, head * panels, panels, form, memory);
-    for (int first = start; first < end; first += BATCH) {
-        int size = batch_size(first, end);
-        for (int p = 0; p < panels; p += 2) { /* a head has a multiple of 32 rows */
-            multiply(w, head * panels + p, 2, unpacked_panel(ready, p, w), &s->normed, first, size, form, part);
-            for (int t = 0; t < size; t++)
-                for (int i = 0; i < 2; i++) memcpy(made + t * m->dim + (p + i) * LANES, part[i][t], sizeof part[i][t]);
-        }
-        for (int t = 0; t < size; t++) place_head(m, layer, step, s, head, first + t, made + t * m->dim);
+/* 32 tokens of a head, which are at `values`. */
+typedef struct {
+    const Model *model;
+    const Layer *layer;
+    const Step *step;
+    Scratch *scratch;
+    int head, first;
+    float *values; /* [token][dim] */
+} Heads;
+
+static void finish_head(const void *what, int token) {
+    const Heads *h = what;
+    place_head(h->model, h->layer, h->step, h->scratch, h->head, token, h->values + (token - h->first) * h->model->dim);
+}
+
+/* One head of queries, keys or values for each token. */
+static void make_head(const Model *m, const Layer *layer, const Step *step, Scratch *s, Product *p) {
+    float made[2][BATCH * 512] __attribute__((aligned(64)));
+    Heads heads[2];
+    for (int first = p->start, now = 0; first < p->end; first += BATCH, now = 1 - now) {
+        int size = batch_size(first, p->end);
+        for (int i = 0; i < p->size; i += 2) /* a head has a multiple of 32 rows */
+            multiply(&p->panels, i, 2, &s->normed, first, size, &p->meanwhile, made[now] + i * LANES, m->dim);
+        finish_made(&p->meanwhile);
+        heads[now] = (Heads){m, layer, step, s, p->panels.first / p->size, first, made[now]};
+        p->meanwhile.made = (Finishing){finish_head, heads + now, first, first + size};
     }
+    finish_made(&p->meanwhile);
+}
+
+static void make_heads(Member *own, const Layer *layer) {
+    const Model *m = own->work.model;
+    Scratch *s = own->work.scratch;
+    FOR_PANELS(p, own, &layer->qkv, &s->normed, own->work.step.num_tokens, m->dim / LANES)
+        make_head(m, layer, &own->work.step, s, &p);
+    pass(own);
 }

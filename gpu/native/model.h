@@ -25,7 +25,8 @@
 #define GROUP 32 /* columns that share a scale */
 #define TILE 16  /* tokens of a matrix tile */
 #define BATCH 32 /* tokens that are multiplied at once */
-#define BLOCK 512 /* tokens whose activations stay in the second cache while panel after panel is multiplied */
+#define BLOCK 512 /* tokens that panel after panel is multiplied with, or half of it for more columns than: */
+#define BLOCK_COLS 768
 
 typedef uint16_t Bfloat;
 typedef uint16_t Unpacked; /* a weight, unpacked for many tokens: a Bfloat, or an integer */

@@ -40,9 +40,9 @@ INLINE ints dot4(ints sum, ints weights, int32_t activations) {
     return (ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)weights, _mm512_set1_epi32(activations));
 }
 
-/* One panel times `count` tokens from `first` on: out[t][16]. `bits` and `count` are constants. */
+/* One panel times `count` tokens from `first` on to out[token][stride]. `bits` and `count` are constants. */
 INLINE void multiply_tile(const Matrix *w, int panel, const Activations *x, int first, const int count,
-                          const int bits, float (*out)[LANES]) {
+                          const int bits, float *out, int stride) {
     int groups = w->cols / GROUP;
     size_t place = (size_t)panel * groups;
     const uint8_t *quants = w->quants + place * LANES * GROUP * bits / 8;
@@ -83,25 +83,25 @@ INLINE void multiply_tile(const Matrix *w, int panel, const Activations *x, int 
         scales += 2 * LANES;
     }
     floats bias = w->bias ? load(w->bias + panel * LANES) : splat(0);
-    UNROLL for (int t = 0; t < count; t++) store(out[t], total[t] + bias);
+    UNROLL for (int t = 0; t < count; t++) store(out + t * stride, total[t] + bias);
 }
 
 #define CASES(bits)                                                                     \
     switch (count < ROWS ? count : ROWS) {                                              \
-    case 1: multiply_tile(w, panel, x, first, 1, bits, out); break;                     \
-    case 2: multiply_tile(w, panel, x, first, 2, bits, out); break;                     \
-    case 3: multiply_tile(w, panel, x, first, 3, bits, out); break;                     \
-    case 4: multiply_tile(w, panel, x, first, 4, bits, out); break;                     \
-    case 5: multiply_tile(w, panel, x, first, 5, bits, out); break;                     \
-    case 6: multiply_tile(w, panel, x, first, 6, bits, out); break;                     \
-    case 7: multiply_tile(w, panel, x, first, 7, bits, out); break;                     \
-    default: multiply_tile(w, panel, x, first, 8, bits, out); break;                    \
+    case 1: multiply_tile(w, panel, x, first, 1, bits, out, stride); break;             \
+    case 2: multiply_tile(w, panel, x, first, 2, bits, out, stride); break;             \
+    case 3: multiply_tile(w, panel, x, first, 3, bits, out, stride); break;             \
+    case 4: multiply_tile(w, panel, x, first, 4, bits, out, stride); break;             \
+    case 5: multiply_tile(w, panel, x, first, 5, bits, out, stride); break;             \
+    case 6: multiply_tile(w, panel, x, first, 6, bits, out, stride); break;             \
+    case 7: multiply_tile(w, panel, x, first, 7, bits, out, stride); break;             \
+    default: multiply_tile(w, panel, x, first, 8, bits, out, stride); break;            \
     }
 
-/* One panel times `count` tokens. */
-static void multiply_planes(const Matrix *w, int panel, const Activations *x, int first, int count,
-                            float (*out)[LANES]) {
-    for (; count > 0; first += ROWS, out += ROWS, count -= ROWS) {
+/* One panel times `count` tokens to out[token][stride]. */
+static void multiply_planes(const Matrix *w, int panel, const Activations *x, int first, int count, float *out,
+                            int stride) {
+    for (; count > 0; first += ROWS, out += ROWS * stride, count -= ROWS) {
         if (w->bits == 4) CASES(4) else CASES(8)
     }
 }

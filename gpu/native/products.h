@@ -33,58 +33,53 @@ INLINE void keep_group(const float *values, Activations *to, int t, int g, Form 
 #endif
 }
 
-/* Panels from `first` on, unpacked into `memory` where the form asks for it. */
-static const Unpacked *prepare(const Matrix *w, int first, int count, Form form, Unpacked *memory) {
-#ifdef HAS_AMX
-    if (form == TILES) unpack_panels(w, first, count, memory);
-#endif
-#ifndef HAS_VNNI
-    if (form == UNPACKED_WORDS) unpack_words(w, first, count, memory);
-#endif
-    (void)w, (void)first, (void)count, (void)form;
-    return memory;
-}
+/* Whether panels are unpacked before they are multiplied. */
+INLINE int is_unpacked(Form form) { return form == TILES || form == UNPACKED_WORDS; }
 
-/* The `panel`th of what was prepared. */
-INLINE const Unpacked *unpacked_panel(const Unpacked *ready, int panel, const Matrix *w) {
-    return ready + (size_t)panel * LANES * w->cols;
-}
+/* Panels of a matrix to be multiplied. */
+typedef struct {
+    const Matrix *matrix;
+    int first;             /* panel */
+    const Unpacked *ready; /* what is unpacked of them */
+    Form form;
+} Panels;
 
-/* One or two panels times up to 32 tokens; there is memory behind them for 32. `ready` is where
- * `prepare` put the first of them. */
-static void multiply(const Matrix *w, int panel, int panels, const Unpacked *ready, const Activations *x, int first,
-                     int count, Form form, float (*out)[BATCH][LANES]) {
+/* One or two of them, the `panel`th on, times up to 32 tokens, to out[token][stride], where there is memory
+ * for 32. */
+static void multiply(const Panels *p, int panel, int panels, const Activations *x, int first, int count,
+                     Meanwhile *meanwhile, float *out, int stride) {
+    const Matrix *w = p->matrix;
+    const Unpacked *ready = p->ready + (size_t)panel * LANES * w->cols;
 #ifdef HAS_AMX
-    if (form == TILES) {
-        multiply_bfloats(w, panel, ready, x, first, panels, count, out);
+    if (p->form == TILES) {
+        multiply_bfloats(w, p->first + panel, ready, x, first, panels, count, meanwhile, out, stride);
         return;
     }
 #endif
-    (void)ready, (void)form;
-    for (int p = 0; p < panels; p++) {
+    (void)ready, (void)meanwhile;
+    for (int i = 0; i < panels; i++, out += LANES) {
 #ifdef HAS_VNNI
-        multiply_planes(w, panel + p, x, first, count, out[p]);
+        multiply_planes(w, p->first + panel + i, x, first, count, out, stride);
 #else
-        const Unpacked *unpacked = form == UNPACKED_WORDS ? unpacked_panel(ready, p, w) : NULL;
-        multiply_words(w, panel + p, unpacked, x, first, count, out[p]);
+        const Unpacked *unpacked = is_unpacked(p->form) ? ready + (size_t)i * LANES * w->cols : NULL;
+        multiply_words(w, p->first + panel + i, unpacked, x, first, count, out, stride);
 #endif
     }
 }
 
 /* Two panels times up to 32 tokens, added to columns of `hidden`. */
-static void add_to(float *hidden, const Matrix *w, int panel, const Unpacked *ready, const Activations *x, int first,
-                   int count, Form form) {
-    float part[2][BATCH][LANES] __attribute__((aligned(64)));
+static void add_to(float *hidden, const Panels *p, const Activations *x, int first, int count, Meanwhile *meanwhile) {
 #ifdef HAS_AMX
-    if (form == TILES) {
-        add_bfloats(w, panel, ready, x, first, count, hidden);
+    if (p->form == TILES) {
+        add_bfloats(p->matrix, p->first, p->ready, x, first, count, meanwhile, hidden);
         return;
     }
 #endif
-    multiply(w, panel, 2, ready, x, first, count, form, part);
+    float part[BATCH * 2 * LANES] __attribute__((aligned(64)));
+    multiply(p, 0, 2, x, first, count, meanwhile, part, 2 * LANES);
     for (int t = 0; t < count; t++) {
-        float *to = hidden + (size_t)(first + t) * w->rows + panel * LANES;
-        for (int i = 0; i < 2 * LANES; i += WIDTH) store(to + i, load(to + i) + load(part[i / LANES][t] + i % LANES));
+        float *to = hidden + (size_t)(first + t) * p->matrix->rows + p->first * LANES;
+        for (int i = 0; i < 2 * LANES; i += WIDTH) store(to + i, load(to + i) + load(part + t * 2 * LANES + i));
     }
 }
 

@@ -5,7 +5,7 @@
 
 #define CHUNK 128       /* positions whose scores are kept at once */
 #define QUERIES 12      /* query rows of a tile */
-#define WIDE 192        /* query rows of a span */
+#define WIDE 256        /* query rows of a span */
 #define LEAST_WIDE 16   /* query rows for which a span pays */
 
 /* Positions that are worth sharing. Without matrix tiles they are chunks, in which a row would go
@@ -20,8 +20,14 @@
 #define SHARING QUERIES
 #endif
 
+/* The size of as few equal parts as there can be of at most so many. */
+INLINE int even_part(int count, int most) {
+    int parts = (count + most - 1) / most;
+    return (count + parts - 1) / parts;
+}
+
 static void add_run(Scratch *s, const Model *m, const Step *step, int first, int count, int is_wide) {
-    int group = m->heads / m->kv_heads, most = is_wide ? WIDE / group : QUERIES / group;
+    int group = m->heads / m->kv_heads, most = is_wide ? even_part(count, WIDE / group) : QUERIES / group;
     for (int t = first; t < first + count; t += most) {
         int size = first + count - t < most ? first + count - t : most;
         Span span = {s->order + t, size, step->rows[t], step->positions[t + size - 1] + 1, 0};

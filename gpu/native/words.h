@@ -82,22 +82,18 @@ INLINE ints add_pairs(ints sum, ints weights, int32_t activations) {
 #endif
 }
 
-/* Panels from `first` on: [panel][group][16 pairs][16 rows][2]. */
-static void unpack_words(const Matrix *w, int first, int count, Unpacked *to) {
-    int groups = w->cols / GROUP;
-    size_t place = (size_t)first * groups, size = LANES * GROUP * w->bits / 8;
-    for (size_t g = place; g < place + (size_t)count * groups; g++, to += LANES * GROUP) {
-        const uint8_t *quants = w->quants + g * size;
-        UNROLL for (int pair = 0; pair < 16; pair++)
-            UNROLL for (int row = 0; row < LANES; row += WIDTH)
-                *(ints *)(to + 2 * (pair * LANES + row)) = w->bits == 4 ? pair_of(quants, pair, row, 4) : pair_of(quants, pair, row, 8);
-    }
+/* Group `g` of the matrix: [16 pairs][16 rows][2]. */
+INLINE void unpack_words(const Matrix *w, size_t g, Unpacked *to) {
+    const uint8_t *quants = w->quants + g * (LANES * GROUP / 8) * w->bits;
+    UNROLL for (int pair = 0; pair < 16; pair++)
+        UNROLL for (int row = 0; row < LANES; row += WIDTH)
+            *(ints *)(to + 2 * (pair * LANES + row)) = w->bits == 4 ? pair_of(quants, pair, row, 4) : pair_of(quants, pair, row, 8);
 }
 
 /* Two vectors of a panel's rows times `count` tokens; `bits` is a constant, and 16 for what was
  * unpacked. */
 INLINE void multiply_pairs(const Matrix *w, int panel, const int row, const void *weights, const Activations *x,
-                           int first, const int count, const int bits, float (*out)[LANES]) {
+                           int first, const int count, const int bits, float *out, int stride) {
     int groups = w->cols / GROUP;
     const size_t size = LANES * GROUP / 8 * bits;
     const char *group = weights;
@@ -132,29 +128,31 @@ INLINE void multiply_pairs(const Matrix *w, int panel, const int row, const void
             }
         }
     }
-    UNROLL for (int i = 0; i < 2 * count; i++) store(out[i / 2] + row + i % 2 * WIDTH, total[i]);
+    UNROLL for (int i = 0; i < 2 * count; i++) store(out + i / 2 * stride + row + i % 2 * WIDTH, total[i]);
 }
 
 /* A panel times `count` tokens; `count` and `bits` are constants. */
 INLINE void multiply_panel(const Matrix *w, int panel, const void *weights, const Activations *x, int first,
-                           const int count, const int bits, float (*out)[LANES]) {
-    for (int row = 0; row < LANES; row += 2 * WIDTH) multiply_pairs(w, panel, row, weights, x, first, count, bits, out);
+                           const int count, const int bits, float *out, int stride) {
+    for (int row = 0; row < LANES; row += 2 * WIDTH) multiply_pairs(w, panel, row, weights, x, first, count, bits, out, stride);
 }
 
-#define MULTIPLY(bits)                                                                  \
-    switch (count - t) {                                                                \
-    case 1: multiply_panel(w, panel, weights, x, first + t, 1, bits, out + t); break;   \
-    case 2: multiply_panel(w, panel, weights, x, first + t, 2, bits, out + t); break;   \
-    case 3: multiply_panel(w, panel, weights, x, first + t, 3, bits, out + t); break;   \
-    default: multiply_panel(w, panel, weights, x, first + t, COUNT, bits, out + t);     \
+#define MULTIPLY(bits)                                                                       \
+    switch (count - t) {                                                                     \
+    case 1: multiply_panel(w, panel, weights, x, first + t, 1, bits, to, stride); break;     \
+    case 2: multiply_panel(w, panel, weights, x, first + t, 2, bits, to, stride); break;     \
+    case 3: multiply_panel(w, panel, weights, x, first + t, 3, bits, to, stride); break;     \
+    default: multiply_panel(w, panel, weights, x, first + t, COUNT, bits, to, stride);       \
     }
 
-/* One panel times `count` tokens; `unpacked` is null where weights are as they are packed. */
+/* One panel times `count` tokens to out[token][stride]; `unpacked` is null where weights are as they are
+ * packed. */
 static void multiply_words(const Matrix *w, int panel, const Unpacked *unpacked, const Activations *x, int first,
-                           int count, float (*out)[LANES]) {
+                           int count, float *out, int stride) {
     size_t place = (size_t)panel * (w->cols / GROUP);
     const void *weights = unpacked ? (const void *)unpacked : w->quants + place * LANES * GROUP * w->bits / 8;
     for (int t = 0; t < count; t += COUNT) {
+        float *to = out + t * stride;
         if (unpacked) MULTIPLY(16)
         else if (w->bits == 4) MULTIPLY(4)
         else MULTIPLY(8)
