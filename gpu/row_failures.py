@@ -12,12 +12,18 @@ _NOT_NUMBERS = "the model's logits are not numbers (NaN or infinite)"
 _NONE_LEFT = "no token is left to sample: what the request bans or does not allow is all there is"
 
 
+def has_failures(token_ids: Ints) -> bool:
+    """Whether there is a row without a sample among these."""
+    # Behind a forward pass nothing is cached, and this runs through less code than a comparison.
+    return len(token_ids) > 0 and token_ids.item(token_ids.argmin()) < 0
+
+
 def row_failures(
     plan: StepPlan, token_ids: Ints, counts: Ints | None, faults: Mapping[int, str]
 ) -> tuple[RowFailed, ...]:
     """The failed rows of a plan whose samples these are, `counts` of each row or one; `faults` tell
     more of some slots."""
-    if (token_ids >= 0).all():
+    if not has_failures(token_ids):
         return ()
     rows = np.flatnonzero(plan.samples)
     rows = rows if counts is None else rows.repeat(counts)

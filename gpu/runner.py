@@ -6,7 +6,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ..messages import Copies, StepDone, StepPlan
-from ..messages.arrays import NO_INTS, Floats, Ints, Longs, frozen_ints
+from ..messages.arrays import NO_INTS, Floats, Ints, Longs, seal
 from .adjuster import Adjuster
 from .huge_pages import Range, move_to_huge_pages
 from .kv import PagedKV
@@ -14,7 +14,7 @@ from .logits_processors import LogitsProcessors
 from .logprobs import StepLogprobs
 from .masks import apply_masks
 from .row_failures import row_failures
-from .sampling import SamplingRows, sample, usable
+from .sampling import SamplingRows, are_greedy, sample
 from .slots import SlotTables
 from .step_model import ChoosesLikeliest, StepModel
 from .verify import accept, sampled_positions
@@ -36,7 +36,7 @@ class StepRunner:
         weights: Sequence[Range] = (),
     ) -> None:
         """`weights` are the model's, as addresses, which are better read from huge pages."""
-        self._model = model
+        self._use(model)
         self._tables = tables
         self._adjuster = Adjuster(tables.tokens, processors)
         self.kv = kv
@@ -46,7 +46,11 @@ class StepRunner:
     def replace_model(self, model: StepModel) -> None:
         """Run another model of the same shape from now on."""
         self._model.close()
+        self._use(model)
+
+    def _use(self, model: StepModel) -> None:
         self._model = model
+        self._chooser = model if isinstance(model, ChoosesLikeliest) else None
 
     def close(self) -> None:
         """The last step has run."""
@@ -75,45 +79,48 @@ class StepRunner:
             return StepDone(plan.step, NO_INTS)
         asked = StepLogprobs.of(plan, self._tables)
         rows, positions = sampled_positions(plan)
-        how = SamplingRows.of(self._tables, plan.slots[rows], positions)
+        slots = plan.slots[rows]
+        places = self._tables.places_of(slots, positions)  # behind the pass all caches are cold
         raw: Floats | None = None
-        model = self._model
-        if asked is None and isinstance(model, ChoosesLikeliest) and self._is_plain(plan, how):
-            sampled = usable(*model.likeliest(plan, self._tables))
+        if self._chooser is not None and asked is None and self._is_plain(plan, slots, positions):
+            sampled = self._chooser.likeliest(plan, self._tables)
         else:
-            logits = model.logits(plan, self._tables)
+            logits = self._model.logits(plan, self._tables)
             raw = None if asked is None else logits[asked.places]
-            sampled = self._sample(plan, logits, rows, how, masks_of)
+            sampled = self._sample(plan, logits, rows, positions, masks_of)
         if not len(rows) and asked is None:
             return StepDone(plan.step, NO_INTS)
-        self._tables.record(plan.slots[rows], positions, sampled)
+        self._tables.record(places, sampled)
         token_ids, counts = accept(plan, sampled)
         failed = row_failures(plan, token_ids, counts, self._adjuster.faults)
         told = None
         if asked is not None and raw is not None:
             told = asked.tell(raw, token_ids, counts, self._logits_behind)
             failed += asked.failed
-        return StepDone(plan.step, frozen_ints(np.maximum(token_ids, -1)), failed, counts, told)
+        said = np.maximum(token_ids, -1) if failed else token_ids
+        return StepDone(plan.step, seal(said), failed, counts, told)
 
-    def _is_plain(self, plan: StepPlan, how: SamplingRows) -> bool:
+    def _is_plain(self, plan: StepPlan, slots: Longs, positions: Ints) -> bool:
         """Whether each row takes the token of its highest logit, and nobody changes any."""
-        return plan.masks is None and not self._adjuster.slots and how.are_greedy
+        is_changed = plan.masks is not None or self._adjuster.slots
+        return not is_changed and are_greedy(self._tables, slots, positions)
 
     def _sample(
         self,
         plan: StepPlan,
         logits: Floats,
         rows: Longs,
-        how: SamplingRows,
+        positions: Ints,
         masks_of: MasksOf | None,
     ) -> Ints:
         """One token of each row of float32 logits, which change."""
-        self._adjuster.adjust(logits, plan.slots[rows], how.positions)
+        slots = plan.slots[rows]
+        self._adjuster.adjust(logits, slots, positions)
         is_narrow = None
         if plan.masks is not None:
             assert masks_of is not None, "a plan has masks, and nobody brings them"
             is_narrow = apply_masks(logits, rows, masks_of(plan))
-        return sample(logits, how, is_narrow)
+        return sample(logits, SamplingRows.of(self._tables, slots, positions), is_narrow)
 
     def _logits_behind(self, tokens: Longs) -> Floats:
         return self._model.logits_behind(tokens)

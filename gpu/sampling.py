@@ -59,15 +59,19 @@ class SamplingRows:
         )
 
     @property
-    def are_greedy(self) -> bool:
-        """Whether nothing but the likeliest token of each row counts."""
-        return bool((self.temperature <= _LEAST_TEMPERATURE).all()) and not any(self.banned_ids)
-
-    @property
     def are_uncut(self) -> Bools:
         """Which rows draw from all that their logits leave possible.  # [num_rows]"""
         uncut: Bools = (self.top_k == 0) & (self.top_p >= 1) & (self.min_p == 0)
         return uncut & (self.typical_p >= 1)
+
+
+def are_greedy(tables: SlotTables, slots: Longs, positions: Ints) -> bool:
+    """Whether nothing but the likeliest token counts, of slots that sample at these positions."""
+    if tables.not_greedy.isdisjoint(slots.tolist()):  # in plain steps caches are cold: no numpy
+        return True
+    hottest = np.maximum.reduce(tables.temperature[slots], initial=0)
+    has_bans = np.logical_or.reduce(positions < tables.min_end[slots])
+    return bool(hottest <= _LEAST_TEMPERATURE and not has_bans)
 
 
 def usable(token_ids: Ints, best: Floats) -> Ints:

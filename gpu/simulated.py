@@ -222,7 +222,7 @@ class SimulatedDevice:
                         else failure_of(token_id, faults.get(int(plan.slots[row]))),
                     )
                 )
-        self._slots.record(slots, positions, frozen_ints(sampled))
+        self._slots.record(self._slots.places_of(slots, positions), frozen_ints(sampled))
         token_ids, counts = accept(plan, frozen_ints(np.maximum(sampled, -1)))
         asked = StepLogprobs.of(plan, self._slots)
         told = None

@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 from ..messages import LogprobsWanted, RowState, StepPlan
 from ..messages.arrays import Ints, Longs
+from .row_failures import has_failures
 
 INT32_MAX = 2**31 - 1
 FLOAT32_MAX = float(np.finfo(np.float32).max)  # hotter than that makes no difference
@@ -34,12 +35,14 @@ class SlotTables:
         self.min_end: Ints = np.zeros(num_slots, dtype=np.int32)
         self.banned_ids: list[tuple[int, ...]] = [()] * num_slots
         self.logprobs: dict[int, LogprobsWanted] = {}  # of the slots that asked
+        self.not_greedy: set[int] = set()  # that draw, or begin where something is banned
 
     def apply(self, plan: StepPlan) -> None:
         """Take over the plan's new row states, its appended blocks, what it tells, its drafts."""
         for row in plan.new_rows:
             self._replace(row)
-        self.block_table[plan.block_slots, plan.block_indices] = plan.block_ids
+        if len(plan.block_ids):
+            self.block_table[plan.block_slots, plan.block_indices] = plan.block_ids
         if plan.told is not None:
             rows, positions = expand_rows(plan.told.starts, plan.told.counts)
             self.tokens[plan.told.slots[rows], positions] = plan.told.token_ids
@@ -59,15 +62,24 @@ class SlotTables:
         self.typical_p[slot] = row.typical_p
         self.seed[slot] = row.seed
         self.index[slot] = row.index
-        self.min_end[slot] = row.min_end
+        self.min_end[slot] = row.min_end if row.banned_ids else 0
         self.banned_ids[slot] = row.banned_ids
+        has_bans = len(row.token_ids) < row.min_end and bool(row.banned_ids)
+        self.not_greedy.discard(slot)
+        if row.temperature > 0 or has_bans:
+            self.not_greedy.add(slot)
         self.logprobs.pop(slot, None)
         if row.logprobs is not None:
             self.logprobs[slot] = row.logprobs
 
-    def record(self, slots: Longs, positions: Ints, token_ids: Ints) -> None:
+    def places_of(self, slots: Longs, positions: Ints) -> Longs:
+        """Where the token of each (slot, position) stands among all tokens."""
+        places: Longs = slots * self.tokens.shape[1] + positions
+        return places
+
+    def record(self, places: Longs, token_ids: Ints) -> None:
         """Remember the tokens that a step sampled; a failed row (-1) leaves token 0 behind."""
-        self.tokens[slots, positions] = np.maximum(token_ids, 0)
+        self.tokens.put(places, np.maximum(token_ids, 0) if has_failures(token_ids) else token_ids)
 
     def blocks_of(self, slots: Longs, positions: Ints) -> Ints:
         """The block that holds each (slot, position)."""

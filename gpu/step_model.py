@@ -28,8 +28,8 @@ class StepModel(Protocol):
 class ChoosesLikeliest(Protocol):
     """A model that can tell the likeliest tokens without writing all logits down."""
 
-    def likeliest(self, plan: StepPlan, tables: SlotTables) -> tuple[Ints, Floats]:
+    def likeliest(self, plan: StepPlan, tables: SlotTables) -> Ints:
         """Compute a plan that the tables have taken over; of each place that it samples the token
-        of the highest logit, the first of equal ones, and that logit: NaN where any is.
-        # both [num_samples]"""
+        of the highest logit, the first of equal ones, or why it has none (`row_failures`).
+        # [num_samples]"""
         ...

@@ -16,12 +16,15 @@ from stepahead.gpu.loading.dequantise import dequantise
 from stepahead.gpu.models.opening import open_model
 from stepahead.gpu.native import compiling, library
 from stepahead.gpu.native.compiling import NoCompiler
+from stepahead.gpu.native.decoder import NativeDecoder
 from stepahead.gpu.native.kv import HalfKV
 from stepahead.gpu.native.packing import Blocks, Floats, quantised_4, quantised_8
 from stepahead.gpu.options import DeviceOptions
 from stepahead.gpu.processor import read_processor
+from stepahead.gpu.row_failures import NOT_NUMBERS
 from stepahead.gpu.slots import SlotTables
 from stepahead.gpu.step_model import ChoosesLikeliest
+from stepahead.gpu.verify import sampled_tokens
 from stepahead.messages import ConfigError, ModelError
 
 from .device_driver import call_at_once, make_plan, make_row
@@ -189,12 +192,84 @@ def test_the_likeliest_tokens_are_those_of_the_highest_logits(
     assert isinstance(bound, ChoosesLikeliest)
 
     logits = bound.logits(plan, tables).copy()
-    token_ids, best = bound.likeliest(plan, tables)
+    token_ids = bound.likeliest(plan, tables)
     bound.close()
 
     assert token_ids[:unwritten].tolist() == logits[:unwritten].argmax(axis=-1).tolist()
-    assert best[:unwritten].tolist() == logits[:unwritten].max(axis=-1).tolist()
-    assert np.isnan(best[unwritten])
+    assert token_ids[unwritten] == NOT_NUMBERS
+
+
+def bind_threads(path: Path, kv_blocks: int, threads: int) -> NativeDecoder:
+    """A decoder with so many threads, for sequences of two blocks."""
+    model = open_model(path, "float32")
+    assert model.fast is not None
+    kv = HalfKV(model.layers, num_blocks=kv_blocks, block_size=BLOCK_SIZE)
+    return NativeDecoder(*model.fast, kv, 2 * BLOCK_SIZE, threads)
+
+
+def two_block_tables(num_slots: int, vocab: int = VOCAB) -> SlotTables:
+    """Every slot with a sequence of its own."""
+    tables = SlotTables(num_slots, 2 * BLOCK_SIZE, BLOCK_SIZE)
+    tokens = random_sequences(vocab, num_slots, 2 * BLOCK_SIZE)
+    rows = [make_row(slot, tokens[slot], [2 * slot, 2 * slot + 1]) for slot in range(num_slots)]
+    tables.apply(make_plan(0, [], rows))
+    return tables
+
+
+def test_of_equal_logits_the_first_token_wins_whichever_thread_finds_it(tmp_path: Path) -> None:
+    vocab, count = 4096, 5
+    model = make_model("llama", vocab_size=vocab, **SIZES)
+    with torch.no_grad():
+        half = vocab // 2
+        model.lm_head.weight[half:] = model.lm_head.weight[:half]
+    path = write_gguf(tmp_path / "model.gguf", model, Kind.Q4_1)
+    tables = two_block_tables(count, vocab)
+    bound = bind_threads(path, 2 * count, threads=3)
+
+    for step in range(40):
+        plan = make_plan(step, [(slot, step % 30, 1, True) for slot in range(count)])
+        likeliest = bound.logits(plan, tables).argmax(axis=-1)
+        assert bound.likeliest(plan, tables).tolist() == likeliest.tolist()
+        assert (likeliest < half).all()
+    bound.close()
+
+
+def test_a_step_samples_behind_the_last_token_of_a_row_and_behind_those_before_its_drafts(
+    tmp_path: Path,
+) -> None:
+    tables = two_block_tables(5)
+    bound = bind_threads(make_file(tmp_path, Kind.Q4_1), 10, threads=2)
+    rows = [(4, 0, 3, True), (0, 0, 4, False), (3, 0, 5, True), (1, 0, 1, True)]
+    plan = make_plan(0, rows, drafts=[[], [], [7, 8], []])
+    tables.apply(plan)
+
+    logits = bound.logits(plan, tables).copy()
+    behind = bound.logits_behind(sampled_tokens(plan))
+    likeliest = bound.likeliest(plan, tables)
+    bound.close()
+
+    assert len(logits) == 5
+    assert np.array_equal(logits, behind)
+    assert likeliest.tolist() == logits.argmax(axis=-1).tolist()
+
+
+@pytest.mark.parametrize(
+    ("slot", "start", "length"),
+    [(2, 0, 1), (-1, 0, 1), (0, -1, 1), (0, 2 * BLOCK_SIZE, 1), (0, 1, 2 * BLOCK_SIZE)],
+)
+def test_a_row_outside_of_the_tables_is_refused_and_costs_its_step_alone(
+    slot: int, start: int, length: int, tmp_path: Path
+) -> None:
+    tables = two_block_tables(2)
+    bound = bind_threads(make_file(tmp_path, Kind.Q4_1), 4, threads=2)
+    before = bound.likeliest(make_plan(0, [(0, 0, 9, True)]), tables)
+
+    with pytest.raises(IndexError, match="outside"):
+        bound.likeliest(make_plan(1, [(1, 0, 1, True), (slot, start, length, True)]), tables)
+    after = bound.likeliest(make_plan(2, [(0, 0, 9, True)]), tables)
+    bound.close()
+
+    assert after.tolist() == before.tolist()
 
 
 def known_features() -> frozenset[str]:

@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 from stepahead.gpu.noise import gumbel, noise_bits, row_keys
-from stepahead.gpu.sampling import SamplingRows, sample
+from stepahead.gpu.sampling import SamplingRows, are_greedy, sample
+from stepahead.gpu.slots import SlotTables
 from stepahead.gpu.typical import is_typical
-from stepahead.messages import Floats
+from stepahead.messages import Floats, frozen_ints, frozen_longs
+from stepahead.messages.arrays import NO_INTS, NO_LONGS
 
+from .device_driver import make_plan, make_row
 from .sampling_reference import probabilities
 
 VOCAB = 40
@@ -67,6 +70,29 @@ def test_what_is_typical_of_a_large_vocabulary_is_exact(typical_p: float, spread
     # One token at the edge may fall either way by rounding.
     assert np.count_nonzero(found != expected) <= 1
     assert 0 < np.count_nonzero(found) <= np.count_nonzero(kept)
+
+
+@pytest.mark.parametrize(
+    ("changes", "position", "are_plain"),
+    [
+        ({}, 3, True),
+        ({"temperature": 0.5}, 3, False),
+        ({"min_end": 4, "banned_ids": (7,)}, 3, False),
+        ({"min_end": 4, "banned_ids": (7,)}, 4, True),
+        ({"min_end": 4}, 3, True),
+    ],
+    ids=["greedy", "hot", "banned", "banned no more", "nothing to ban"],
+)
+def test_rows_are_greedy_while_no_one_draws_and_nothing_is_banned(
+    changes: dict[str, Any], position: int, are_plain: bool
+) -> None:
+    tables = SlotTables(3, 16, 4)
+    others = [make_row(slot, [1, 2, 3], [slot]) for slot in (0, 2)]
+    tables.apply(make_plan(0, [], [*others, make_row(1, [1, 2, 3], [1], **changes)]))
+
+    assert are_greedy(tables, frozen_longs([0, 2]), frozen_ints([3, 3]))
+    assert are_greedy(tables, frozen_longs([2, 1]), frozen_ints([3, position])) == are_plain
+    assert are_greedy(tables, NO_LONGS, NO_INTS)
 
 
 def test_temperature_zero_takes_the_likeliest() -> None:

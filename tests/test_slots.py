@@ -65,7 +65,9 @@ def test_sampled_tokens_follow_the_confirmed_ones() -> None:
     tables = make_tables()
     tables.apply(make_plan(1, [], [make_row(0, [1, 2], [0]), make_row(1, [3], [1])]))
 
-    tables.record(frozen_longs([0, 1]), frozen_ints([2, 1]), frozen_ints([40, 41]))
+    tables.record(
+        tables.places_of(frozen_longs([0, 1]), frozen_ints([2, 1])), frozen_ints([40, 41])
+    )
 
     assert tables.tokens[0, :3].tolist() == [1, 2, 40]
     assert tables.tokens[1, :2].tolist() == [3, 41]
@@ -74,7 +76,7 @@ def test_sampled_tokens_follow_the_confirmed_ones() -> None:
 def test_a_failed_row_leaves_a_token_that_can_be_looked_up() -> None:
     tables = make_tables()
 
-    tables.record(frozen_longs([1]), frozen_ints([0]), frozen_ints([-1]))
+    tables.record(tables.places_of(frozen_longs([1]), frozen_ints([0])), frozen_ints([-1]))
 
     assert tables.tokens[1, 0] == 0
 
@@ -82,7 +84,7 @@ def test_a_failed_row_leaves_a_token_that_can_be_looked_up() -> None:
 def test_the_last_position_of_the_context_can_still_sample() -> None:
     tables = make_tables()
 
-    tables.record(frozen_longs([0]), frozen_ints([16]), frozen_ints([9]))
+    tables.record(tables.places_of(frozen_longs([0]), frozen_ints([16])), frozen_ints([9]))
 
     assert tables.tokens[0, 16] == 9
 

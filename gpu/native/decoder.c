@@ -6,6 +6,7 @@
 #include "attend.h"
 #include "heads.h"
 #include "packing.h"
+#include "plan.h"
 #include "team.h"
 
 /* hidden += x times the matrix, whose rows are a multiple of 32. */
@@ -173,6 +174,11 @@ static size_t count_unpacked(const Model *m) {
 static size_t lay_out(Scratch *s, const Model *m, int tokens, int members, char *base) {
     char *at = base;
     s->capacity = tokens;
+    s->tokens = take(&at, (size_t)tokens * 4);
+    s->positions = take(&at, (size_t)tokens * 4);
+    s->rows = take(&at, (size_t)tokens * 4);
+    s->wanted = take(&at, (size_t)tokens * 4);
+    s->best = take(&at, (size_t)members * tokens * sizeof *s->best);
     s->hidden = take(&at, (size_t)tokens * m->hidden * 4);
     s->queries = take(&at, (size_t)tokens * m->heads * m->dim * 4);
     take_activations(&s->normed, &at, tokens, m->hidden, m->most_planes);
@@ -213,16 +219,31 @@ static int make_room(Scratch *s, const Model *m, int tokens, int members) {
     return 0;
 }
 
-/* Compute a step; 0, or -1 where memory does not suffice. One without tokens gives more of the
- * logits behind those of the step before it, no more at once than that had tokens. */
-int32_t stepahead_forward(Team *team, Scratch *s, const Model *model, const Step *step) {
-    if (make_room(s, model, step->num_tokens, team->size)) return -1;
-    make_spans(s, model, step);
+static void compute(Team *team, Scratch *s, const Model *model, const Step *step) {
     Work work = {model, *step, s, (uint32_t)(atomic_load(&team->state) >> 32), s->num_shared};
     if (team->size > 1) begin_round(team, &work);
     Member own = {team, work, work.first_phase, 0};
     forward(&own);
+}
+
+/* Compute a plan; 0, or -1 where memory does not suffice, or -2 where a row lies outside of the tables. */
+int32_t stepahead_forward(Team *team, Scratch *s, const Model *model, const Plan *plan) {
+    int tokens = count_tokens(plan);
+    if (tokens < 0) return -2;
+    if (make_room(s, model, tokens, team->size)) return -1;
+    Step step = expand(plan, s);
+    make_spans(s, model, &step);
+    forget_best(&step, team->size);
+    compute(team, s, model, &step);
+    if (!step.logits) tell_best(&step, team->size, plan);
     return 0;
+}
+
+/* The logits behind more tokens of the plan computed last, no more at once than that had tokens. */
+void stepahead_logits_behind(Team *team, Scratch *s, const Model *model, const int32_t *tokens, int32_t count,
+                             float *logits) {
+    Step step = {.num_wanted = count, .wanted = tokens, .logits = logits};
+    compute(team, s, model, &step);
 }
 
 /* Products of a weight and an activation that a thread makes of prompts, in thousand millions a second,

@@ -13,17 +13,17 @@ from ...messages import Ints, Longs, StepPlan
 from ..loading.account import WeightSource
 from ..models.config import ModelConfig
 from ..pace import pace_of
-from ..slots import SlotTables, expand_rows
-from ..verify import sampled_tokens
+from ..slots import SlotTables
+from ..verify import sampled_positions
 from .kv import HalfKV
-from .library import Step, load_library
+from .library import Plan, load_library
 from .model import bind_model
 from .packing import LANES, Floats
 
 _MOST_QUERIES = 12  # query heads that may share a key head
 _MOST_DIM = 512
-_BEST = np.dtype([("logit", np.float32), ("token", np.int32)])
 _MOST_PLANES = 7  # tokens of a step up to which the exact products are the faster ones
+_NO_SUCH_ROW = -2
 
 
 def why_not(config: ModelConfig, block_size: int) -> str | None:
@@ -58,7 +58,6 @@ class NativeDecoder:
         chunk. Raises ModelError where tensors are missing, misshapen or left over."""
         self._library = load_library()
         self._vocab_size = config.vocab_size
-        self._threads = threads
         self.pace = pace_of(config, self._library.stepahead_rate() * 1e9 * threads)
         self._model, self._kept = bind_model(
             config,
@@ -81,63 +80,66 @@ class NativeDecoder:
 
         They are the caller's, to change as well, until the next plan.
         """
-        wanted = sampled_tokens(plan).astype(np.int32)
-        if len(wanted) > len(self._room):
-            self._room = self._new_room(len(wanted))
-        logits = self._room[: len(wanted)]
-        self._compute(plan, tables, wanted, logits=logits.ctypes.data)
+        count = len(sampled_positions(plan)[0])
+        if count > len(self._room):
+            self._room = self._new_room(count)
+        logits = self._room[:count]
+        self._compute(plan, tables, logits=logits.ctypes.data)
         return logits
 
-    def likeliest(self, plan: StepPlan, tables: SlotTables) -> tuple[Ints, Floats]:
+    def likeliest(self, plan: StepPlan, tables: SlotTables) -> Ints:
         """Compute a plan's rows; of each place that it samples the token of the highest logit, the
-        first of equal ones, and that logit: NaN where any is.  # both [num_samples]"""
-        wanted = sampled_tokens(plan).astype(np.int32)
-        best = np.zeros((self._threads, len(wanted)), dtype=_BEST)
-        best["logit"] = -np.inf
-        self._compute(plan, tables, wanted, best=best.ctypes.data)
-        logits: Floats = best["logit"].max(axis=0, initial=-np.inf)
-        tokens = np.where(best["logit"] < logits, self._vocab_size, best["token"])
-        return tokens.min(axis=0, initial=self._vocab_size), logits
+        first of equal ones; NOT_NUMBERS or NONE_LEFT where that is no number.  # [num_samples]"""
+        token_ids: Ints = np.empty(len(sampled_positions(plan)[0]), dtype=np.int32)
+        self._compute(plan, tables, likeliest=token_ids.ctypes.data)
+        return token_ids
 
     def _compute(
-        self, plan: StepPlan, tables: SlotTables, wanted: Ints, *, logits: int = 0, best: int = 0
+        self, plan: StepPlan, tables: SlotTables, *, logits: int = 0, likeliest: int = 0
     ) -> None:
-        """One of `logits` and `best` is where what is said of the wanted tokens goes."""
-        rows, positions = expand_rows(plan.starts, plan.lengths)
-        tokens = np.ascontiguousarray(tables.tokens[plan.slots[rows], positions])
-        num_blocks = -(-int((plan.starts + plan.lengths).max()) // tables.block_size)
-        blocks = np.ascontiguousarray(tables.block_table[plan.slots, :num_blocks])
-        row_of_token = rows.astype(np.int32)
-        step = Step(
-            num_tokens=len(tokens),
-            table_width=num_blocks,
-            tokens=tokens.ctypes.data,
-            positions=positions.ctypes.data,
-            rows=row_of_token.ctypes.data,
-            tables=blocks.ctypes.data,
+        """Compute a plan's rows; one of `logits` and `likeliest` is where what is told goes."""
+        drafts = None if plan.drafts is None else plan.drafts.per_row(len(plan.slots))
+        asked = Plan(
+            num_rows=len(plan.slots),
+            num_slots=len(tables.tokens),
+            token_width=tables.tokens.shape[1],
+            table_width=tables.block_table.shape[1],
+            slots=plan.slots.ctypes.data,
+            starts=plan.starts.ctypes.data,
+            lengths=plan.lengths.ctypes.data,
+            samples=plan.samples.ctypes.data,
+            drafts=None if drafts is None else drafts.ctypes.data,
+            tokens=tables.tokens.ctypes.data,
+            tables=tables.block_table.ctypes.data,
             logits=logits,
-            best=best,
+            likeliest=likeliest,
         )
-        self._run(step, wanted)
+        self._run(asked)
+
+    def _run(self, plan: Plan) -> None:
+        failed = self._library.stepahead_forward(
+            self._team, self._scratch, ctypes.byref(self._model), ctypes.byref(plan)
+        )
+        if failed == _NO_SUCH_ROW:
+            raise IndexError("a row of the step lies outside of the slots and their positions")
+        if failed:
+            raise MemoryError(f"no memory for a step of {plan.num_rows} rows")
 
     def logits_behind(self, tokens: Longs) -> Floats:
         """Logits behind tokens of the plan that was computed last.  # [places, vocab]"""
-        logits = self._new_room(len(tokens))
-        self._run(Step(logits=logits.ctypes.data), tokens.astype(np.int32))
+        wanted, logits = tokens.astype(np.int32), self._new_room(len(tokens))
+        self._library.stepahead_logits_behind(
+            self._team,
+            self._scratch,
+            ctypes.byref(self._model),
+            wanted.ctypes.data,
+            len(wanted),
+            logits.ctypes.data,
+        )
         return logits
 
     def _new_room(self, rows: int) -> Floats:
         return np.empty((rows, self._vocab_size), dtype=np.float32)
-
-    def _run(self, step: Step, wanted: Ints) -> None:
-        """A step, or, where it has no tokens, more of what is behind those of the last one."""
-        step.num_wanted = len(wanted)
-        step.wanted = wanted.ctypes.data
-        failed = self._library.stepahead_forward(
-            self._team, self._scratch, ctypes.byref(self._model), ctypes.byref(step)
-        )
-        if failed:
-            raise MemoryError(f"no memory for a step of {step.num_tokens} tokens")
 
     def close(self) -> None:
         """Stop the threads and give the memory back. Idempotent."""

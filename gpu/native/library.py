@@ -57,18 +57,21 @@ class Model(Structure):
     ]
 
 
-class Step(Structure):
+class Plan(Structure):
     _fields_ = [
-        ("num_tokens", c_int32),
-        ("num_wanted", c_int32),
+        ("num_rows", c_int32),
+        ("num_slots", c_int32),
+        ("token_width", c_int32),
         ("table_width", c_int32),
+        ("slots", c_void_p),
+        ("starts", c_void_p),
+        ("lengths", c_void_p),
+        ("samples", c_void_p),
+        ("drafts", c_void_p),
         ("tokens", c_void_p),
-        ("positions", c_void_p),
-        ("rows", c_void_p),
         ("tables", c_void_p),
-        ("wanted", c_void_p),
         ("logits", c_void_p),
-        ("best", c_void_p),
+        ("likeliest", c_void_p),
     ]
 
 
@@ -85,7 +88,11 @@ def load_library() -> ctypes.CDLL:
         "stepahead_team_free": (None, [c_void_p]),
         "stepahead_scratch_new": (c_void_p, []),
         "stepahead_scratch_free": (None, [c_void_p]),
-        "stepahead_forward": (c_int32, [c_void_p, c_void_p, POINTER(Model), POINTER(Step)]),
+        "stepahead_forward": (c_int32, [c_void_p, c_void_p, POINTER(Model), POINTER(Plan)]),
+        "stepahead_logits_behind": (
+            None,
+            [c_void_p, c_void_p, POINTER(Model), c_void_p, c_int32, c_void_p],
+        ),
         "stepahead_pack": (None, [c_int32] * 3 + [c_void_p] * 4),
         "stepahead_rate": (c_int32, []),
     }

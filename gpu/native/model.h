@@ -1,4 +1,4 @@
-/* What a model and a step are made of. library.py declares Matrix to Step once more.
+/* What a model and a step are made of. library.py declares Matrix to Plan once more.
  *
  * Weights are packed in panels of 16 output rows, groups of 32 input columns one after the other:
  *
@@ -59,6 +59,21 @@ typedef struct {
     const Layer *layers;
 } Model;
 
+/* A step as it is asked for: its rows, and the tables of all slots. Told of each place that is sampled
+ * are its logits, or, where that is null, the likeliest token. */
+typedef struct {
+    int32_t num_rows, num_slots, token_width, table_width;
+    const int64_t *slots;            /* [num_rows] */
+    const int32_t *starts, *lengths; /* [num_rows] the positions of a row */
+    const uint8_t *samples;          /* [num_rows] whether it samples behind its last token, */
+    const int32_t *drafts;           /* [num_rows] and how many before that; or null */
+    const int32_t *tokens;           /* [num_slots][token_width] by position */
+    const int32_t *tables;           /* [num_slots][table_width] block ids */
+    float *logits;                   /* [places][vocab] or null */
+    int32_t *likeliest;              /* [places] */
+} Plan;
+
+/* A step as it is computed, token by token. */
 typedef struct {
     int32_t num_tokens, num_wanted, table_width;
     const int32_t *tokens, *positions; /* [num_tokens] */
@@ -107,6 +122,8 @@ typedef struct {
 
 typedef struct Scratch {
     int32_t capacity;           /* tokens */
+    int32_t *tokens, *positions, *rows, *wanted; /* [tokens] of the step */
+    Best *best;                 /* [members][tokens] */
     float *hidden;              /* [tokens][hidden] */
     float *queries;             /* [tokens][heads * dim] */
     Activations normed, inner;  /* of a layer's inputs, of its feed-forward's middle */

@@ -110,7 +110,7 @@ class Both:
         )
 
         assert given.tolist() == [*expected.tolist(), 0, 0]
-        self.slots.record(slots, positions, expected)
+        self.slots.record(self.slots.places_of(slots, positions), expected)
         self.ends[chosen] += 1
         return expected
 
