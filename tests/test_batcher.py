@@ -148,6 +148,20 @@ def test_a_prefix_that_many_want_at_once_is_computed_once() -> None:
     assert [world.said[r.serial] for r in requests] == [world.answer(r) for r in requests]
 
 
+def test_who_comes_late_awaits_a_prefix_that_a_later_number_computes() -> None:
+    world = World(limits=make_limits(max_num_batched_tokens=16, long_prefill_token_threshold=8))
+    world.request(2, [*words(0, 40), 92])
+    world.plan()
+    world.request(1, [*words(0, 40), 91])  # texts may take longer than others to become tokens
+
+    plan = world.plan()
+
+    assert plan is not None
+    assert [state.slot for state in plan.new_rows] == []
+    world.run()
+    assert [len(world.said[serial]) for serial in (1, 2)] == [4, 4]
+
+
 def test_nobody_awaits_the_prefix_of_somebody_less_important() -> None:
     world = World(limits=make_limits(max_num_batched_tokens=16, long_prefill_token_threshold=8))
     world.request(1, [*words(0, 40), 91], priority=1)

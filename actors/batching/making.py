@@ -24,7 +24,7 @@ class PrefixesInMaking:
         self._is_caching = parts.publisher is not None
 
     def is_awaited(self, sequence: Sequence) -> bool:
-        """Whether a row that is no less important computes next a block which this one, who has
+        """Whether a row of its class or a better one computes next a block which this one, who has
         not run yet, would find then. It comes closer to it in every step, or runs no more."""
         if not self._is_caching or sequence.was_admitted:
             return False
@@ -44,7 +44,7 @@ class PrefixesInMaking:
 
     def _is_common(self, sequence: Sequence, slot: int, end: int) -> bool:
         other, request = self._roster.at(slot), sequence.request
-        if other.order > sequence.order:
+        if other.priority > sequence.priority:
             return False
         if (other.request.cache_salt, other.request.adapter) != (
             request.cache_salt,
