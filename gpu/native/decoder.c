@@ -49,8 +49,7 @@ static void gate_up(Member *own, const Matrix *w, const Activations *x, Activati
     FOR_PANELS(p, own, w, x, count, 4) {
         for (int first = p.start, now = 0; first < p.end; first += BATCH, now = 1 - now) {
             int size = batch_size(first, p.end);
-            multiply(&p.panels, 0, 2, x, first, size, &p.meanwhile, values[now][0][0], 2 * GROUP);
-            multiply(&p.panels, 2, 2, x, first, size, &p.meanwhile, values[now][0][1], 2 * GROUP);
+            multiply(&p.panels, 4, x, first, size, &p.meanwhile, values[now][0][0], 2 * GROUP);
             finish_made(&p.meanwhile);
             made[now] = (GateUp){values[now], to, first, p.panels.first / 4, p.panels.form, next};
             p.meanwhile.made = (Finishing){finish_gate_up, made + now, first, first + size};
@@ -60,6 +59,7 @@ static void gate_up(Member *own, const Matrix *w, const Activations *x, Activati
 }
 
 #define HEAD_PANELS 8 /* of a piece of the head */
+#define NEIGHBOURS (HEAD_PANELS * LANES)
 
 /* 16 neighbours of the vocabulary, of which some are there, against the best so far. */
 INLINE void compare(const float *logits, int lanes, int first, Best *best) {
@@ -70,31 +70,28 @@ INLINE void compare(const float *logits, int lanes, int first, Best *best) {
         if (!(logits[i] <= best->logit)) *best = (Best){logits[i], first + i};
 }
 
-/* Of tokens from `first` on, for 32 neighbours from `place` on. */
-static void keep_logits(const Member *own, int place, int first, int size, const float (*made)[GROUP]) {
+/* Of tokens from `first` on, for so many neighbours from `place` on. */
+static void keep_logits(const Member *own, int place, int lanes, int first, int size, const float (*made)[NEIGHBOURS]) {
     const Step *step = &own->work.step;
-    int vocab = own->work.model->vocab, lanes = vocab - place < GROUP ? vocab - place : GROUP;
     for (int t = 0; t < size; t++) {
         if (step->logits) {
-            memcpy(step->logits + (size_t)(first + t) * vocab + place, made[t], (size_t)lanes * 4);
+            memcpy(step->logits + (size_t)(first + t) * own->work.model->vocab + place, made[t], (size_t)lanes * 4);
             continue;
         }
         Best *best = step->best + (size_t)own->index * step->num_wanted + first + t;
-        compare(made[t], lanes, place, best);
-        compare(made[t] + LANES, lanes - LANES, place + LANES, best);
+        for (int i = 0; i < lanes; i += LANES) compare(made[t] + i, lanes - i, place + i, best);
     }
 }
 
 static void make_logits(Member *own, const Matrix *w, const Activations *x, int count) {
-    float made[BATCH][GROUP] __attribute__((aligned(64)));
-    int panels = w->rows / LANES;
+    float made[BATCH][NEIGHBOURS] __attribute__((aligned(64)));
     FOR_PANELS(p, own, w, x, count, HEAD_PANELS) {
-        for (int i = 0, panel = p.panels.first; i < HEAD_PANELS && panel < panels; i += 2, panel += 2) {
-            for (int first = p.start; first < p.end; first += BATCH) {
-                int size = batch_size(first, p.end);
-                multiply(&p.panels, i, panels - panel < 2 ? 1 : 2, x, first, size, &p.meanwhile, made[0], GROUP);
-                keep_logits(own, panel * LANES, first, size, made);
-            }
+        int left = w->rows / LANES - p.panels.first, panels = left < HEAD_PANELS ? left : HEAD_PANELS;
+        int place = p.panels.first * LANES, there = own->work.model->vocab - place;
+        for (int first = p.start; first < p.end; first += BATCH) {
+            int size = batch_size(first, p.end);
+            multiply(&p.panels, panels, x, first, size, &p.meanwhile, made[0], NEIGHBOURS);
+            keep_logits(own, place, there < NEIGHBOURS ? there : NEIGHBOURS, first, size, made);
         }
     }
     pass(own);

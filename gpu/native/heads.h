@@ -75,8 +75,7 @@ static void make_head(const Model *m, const Layer *layer, const Step *step, Scra
     Heads heads[2];
     for (int first = p->start, now = 0; first < p->end; first += BATCH, now = 1 - now) {
         int size = batch_size(first, p->end);
-        for (int i = 0; i < p->size; i += 2) /* a head has a multiple of 32 rows */
-            multiply(&p->panels, i, 2, &s->normed, first, size, &p->meanwhile, made[now] + i * LANES, m->dim);
+        multiply(&p->panels, p->size, &s->normed, first, size, &p->meanwhile, made[now], m->dim);
         finish_made(&p->meanwhile);
         heads[now] = (Heads){m, layer, step, s, p->panels.first / p->size, first, made[now]};
         p->meanwhile.made = (Finishing){finish_head, heads + now, first, first + size};

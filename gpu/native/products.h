@@ -44,25 +44,23 @@ typedef struct {
     Form form;
 } Panels;
 
-/* One or two of them, the `panel`th on, times up to 32 tokens, to out[token][stride], where there is memory
- * for 32. */
-static void multiply(const Panels *p, int panel, int panels, const Activations *x, int first, int count,
-                     Meanwhile *meanwhile, float *out, int stride) {
+/* So many of them times up to 32 tokens, to out[token][stride], where there is memory for 32. */
+static void multiply(const Panels *p, int panels, const Activations *x, int first, int count, Meanwhile *meanwhile,
+                     float *out, int stride) {
     const Matrix *w = p->matrix;
-    const Unpacked *ready = p->ready + (size_t)panel * LANES * w->cols;
 #ifdef HAS_AMX
     if (p->form == TILES) {
-        multiply_bfloats(w, p->first + panel, ready, x, first, panels, count, meanwhile, out, stride);
+        multiply_bfloats(w, p->first, panels, p->ready, x, first, count, meanwhile, out, stride);
         return;
     }
 #endif
-    (void)ready, (void)meanwhile;
+    (void)meanwhile;
     for (int i = 0; i < panels; i++, out += LANES) {
 #ifdef HAS_VNNI
-        multiply_planes(w, p->first + panel + i, x, first, count, out, stride);
+        multiply_planes(w, p->first + i, x, first, count, out, stride);
 #else
-        const Unpacked *unpacked = is_unpacked(p->form) ? ready + (size_t)i * LANES * w->cols : NULL;
-        multiply_words(w, p->first + panel + i, unpacked, x, first, count, out, stride);
+        const Unpacked *unpacked = is_unpacked(p->form) ? p->ready + (size_t)i * LANES * w->cols : NULL;
+        multiply_words(w, p->first + i, unpacked, x, first, count, out, stride);
 #endif
     }
 }
@@ -76,7 +74,7 @@ static void add_to(float *hidden, const Panels *p, const Activations *x, int fir
     }
 #endif
     float part[BATCH * 2 * LANES] __attribute__((aligned(64)));
-    multiply(p, 0, 2, x, first, count, meanwhile, part, 2 * LANES);
+    multiply(p, 2, x, first, count, meanwhile, part, 2 * LANES);
     for (int t = 0; t < count; t++) {
         float *to = hidden + (size_t)(first + t) * p->matrix->rows + p->first * LANES;
         for (int i = 0; i < 2 * LANES; i += WIDTH) store(to + i, load(to + i) + load(part + t * 2 * LANES + i));

@@ -63,14 +63,17 @@ INLINE void multiply_tiles(const Bfloat *weights, const Bfloat *x, int groups, M
     if (tiles == 2 && panels == 2) _tile_stored(3, low + LANES, stride * 4);
 }
 
-static void multiply_bfloats(const Matrix *w, int panel, const Bfloat *weights, const Activations *x, int first,
-                             int panels, int count, Meanwhile *meanwhile, float *out, int stride) {
+static void multiply_bfloats(const Matrix *w, int panel, int panels, const Bfloat *weights, const Activations *x,
+                             int first, int count, Meanwhile *meanwhile, float *out, int stride) {
     int groups = w->cols / GROUP;
     const Bfloat *rows = x->bfloats + (size_t)first * w->cols;
-    if (panels == 2 && count > TILE) multiply_tiles(weights, rows, groups, meanwhile, 2, 2, out, stride);
-    else if (panels == 2) multiply_tiles(weights, rows, groups, meanwhile, 2, 1, out, stride);
-    else if (count > TILE) multiply_tiles(weights, rows, groups, meanwhile, 1, 2, out, stride);
-    else multiply_tiles(weights, rows, groups, meanwhile, 1, 1, out, stride);
+    for (int done = 0; done < panels; done += 2, weights += (size_t)2 * LANES * w->cols) {
+        float *to = out + done * LANES;
+        if (panels - done > 1 && count > TILE) multiply_tiles(weights, rows, groups, meanwhile, 2, 2, to, stride);
+        else if (panels - done > 1) multiply_tiles(weights, rows, groups, meanwhile, 2, 1, to, stride);
+        else if (count > TILE) multiply_tiles(weights, rows, groups, meanwhile, 1, 2, to, stride);
+        else multiply_tiles(weights, rows, groups, meanwhile, 1, 1, to, stride);
+    }
     if (!w->bias) return;
     const float *bias = w->bias + panel * LANES;
     for (int t = 0; t < count; t++, out += stride)
