@@ -142,6 +142,24 @@ def test_deterministic_logits_behind_a_window_do_not_depend_on_chunks(tmp_path: 
     assert torch.equal(found[0], found[2])
 
 
+def test_keys_that_float16_cannot_hold_are_the_largest_that_it_can_in_every_step(
+    tmp_path: Path,
+) -> None:
+    model = make_model("llama", attention_bias=True, **SIZES)
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.self_attn.k_proj.weight.zero_()
+            layer.self_attn.k_proj.bias.copy_(torch.full((64,), 1e5))
+            layer.self_attn.q_proj.weight *= 2**-14
+            layer.self_attn.q_proj.bias *= 2**-14
+    path = write_gguf(tmp_path / "model.gguf", model, Kind.Q8_0)
+
+    one_by_one = native_logits(path, ONE_BY_ONE)
+    many = native_logits(path)
+
+    assert share_of_scale(many, {at: one_by_one[at] for at in many}) < BFLOAT16
+
+
 def logits_behind_a_prefix(path: Path, *, is_shared: bool) -> Logits:
     """Of many rows behind a prefix of 9 blocks, which is the same memory for all or their own."""
     count, prefix, length = 17, 9 * BLOCK_SIZE, 10 * BLOCK_SIZE

@@ -99,15 +99,16 @@ INLINE __m512i in_pairs(int from, int apart) {
     return _mm512_loadu_si512(order);
 }
 
-/* Keys decide over everything that follows, so they are in two parts, which hold all of float16. */
+/* Keys decide over everything that follows, so they are in two parts, which hold all of float16. The high
+ * one is cut off and not rounded: what is near the largest number would be infinite. */
 static void take_keys(const uint16_t *keys, int strip, Attention *a) {
     Bfloat *to = a->keys + strip * LANES * GROUP;
     for (int d = 0; d < a->dim; d += GROUP, to += 2 * STRIPS * LANES * GROUP)
         UNROLL for (int i = 0; i < GROUP; i += 2) {
             __m512i both = _mm512_permutexvar_epi16(in_pairs(0, LANES), _mm512_loadu_si512(keys + (d + i) * LANES));
-            __m512i high = rounded(both), low = rounded(half_difference(both, _mm512_slli_epi16(high, 3)));
-            _mm512_storeu_si512(to + i * LANES, in_place(high));
-            _mm512_storeu_si512(to + i * LANES + STRIPS * LANES * GROUP, in_place(low));
+            __m512i high = _mm512_and_si512(both, _mm512_set1_epi16(-8)), low = half_difference(both, high);
+            _mm512_storeu_si512(to + i * LANES, in_place(rounded(high)));
+            _mm512_storeu_si512(to + i * LANES + STRIPS * LANES * GROUP, in_place(rounded(low)));
         }
 }
 
