@@ -1,5 +1,8 @@
 """The native decoder against torch in float32, on the same quantised weights."""
 
+import ctypes
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -288,6 +291,40 @@ def test_a_row_outside_of_the_tables_is_refused_and_costs_its_step_alone(
     bound.close()
 
     assert after.tolist() == before.tolist()
+
+
+SMALL_STACKS = """
+import ctypes, sys
+from pathlib import Path
+from stepahead.gpu.models.opening import open_model
+from stepahead.gpu.native.decoder import NativeDecoder
+from stepahead.gpu.native.kv import HalfKV
+from stepahead.gpu.slots import SlotTables
+from tests.device_driver import make_plan, make_row
+
+system, attributes = ctypes.CDLL(None), ctypes.create_string_buffer(256)
+system.pthread_attr_init(attributes)
+system.pthread_attr_setstacksize(attributes, ctypes.c_size_t(128 << 10))
+system.pthread_setattr_default_np(attributes)
+model = open_model(Path(sys.argv[1]), "float32")
+decoder = NativeDecoder(*model.fast, HalfKV(model.layers, num_blocks=25, block_size=16), 400, 3)
+tables = SlotTables(1, 400, 16)
+plan = make_plan(0, [(0, 0, 400, True)], [make_row(0, [1] * 400, range(25))])
+tables.apply(plan)
+print(len(decoder.likeliest(plan, tables)))
+"""
+
+
+def test_threads_have_room_where_the_system_gives_little(tmp_path: Path) -> None:
+    if not hasattr(ctypes.CDLL(None), "pthread_setattr_default_np"):
+        pytest.skip("what the system gives cannot be changed")
+    path = make_file(tmp_path, Kind.Q4_1)
+
+    done = subprocess.run(
+        [sys.executable, "-c", SMALL_STACKS, path], capture_output=True, text=True, timeout=120
+    )
+
+    assert done.stdout == "1\n", done
 
 
 def known_features() -> frozenset[str]:

@@ -6,6 +6,8 @@
 
 #include "model.h"
 
+#define STACK (1 << 20) /* bytes of a thread's; some systems would give it no more than what a head takes */
+
 /* A job is a row of phases, and a phase a number of pieces. Members claim pieces, and a phase is over
  * when its pieces are done: not when all members are there, so that one who lost its processor holds
  * up nobody. It finds its phases over when it comes back, and passes through them. */
@@ -113,12 +115,16 @@ Team *stepahead_team_new(int32_t size) {
     Team *team = calloc(1, sizeof *team);
     if (!team) return NULL;
     team->threads = calloc((size_t)size, sizeof *team->threads);
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK);
     pthread_mutex_init(&team->lock, NULL);
     pthread_cond_init(&team->wake, NULL);
     team->size = 1;
     for (int i = 1; team->threads && i < size; i++) {
-        if (pthread_create(&team->threads[i], NULL, serve, team)) break; /* then with fewer */
+        if (pthread_create(&team->threads[i], &attributes, serve, team)) break; /* then with fewer */
         team->size = i + 1;
     }
+    pthread_attr_destroy(&attributes);
     return team;
 }
