@@ -13,6 +13,7 @@ import torch
 from gguf import GGMLQuantizationType as Kind
 from torch import Tensor
 
+from stepahead.gpu import binding
 from stepahead.gpu.binding import bind
 from stepahead.gpu.cpu import open_cpu_device
 from stepahead.gpu.loading.dequantise import dequantise
@@ -143,6 +144,41 @@ def test_deterministic_logits_behind_a_window_do_not_depend_on_chunks(tmp_path: 
 
     assert torch.equal(found[0], found[1])
     assert torch.equal(found[0], found[2])
+
+
+def quantised_folder(folder: Path, model: Any) -> Path:
+    """A model whose matrices are what 8 bits hold, which the native decoder then keeps."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 2:
+                blocks = quantised_8(parameter.numpy())
+                values = dequantise(blocks.data, blocks.kind).reshape(parameter.shape)
+                parameter.copy_(torch.from_numpy(values))
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("window", [None, 40], ids=["whole", "window"])
+@pytest.mark.parametrize("num_kv_heads", [1, 6])
+def test_sizes_that_fill_no_panel_and_no_pass_give_what_torch_gives(
+    num_kv_heads: int, window: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(binding, "default_threads", lambda: 3)
+    changes = {"num_attention_heads": 12, "num_key_value_heads": num_kv_heads}
+    sizes = {"hidden_size": 96, "intermediate_size": 32, "head_dim": 96, "vocab_size": 99}
+    model = make_model("mistral", sliding_window=window, **changes, **sizes)
+    path = quantised_folder(tmp_path, model)
+    sequences = random_sequences(99, 20, 150)
+    steps = [
+        [(0, 0, 1)],
+        [(0, 1, 16), (1, 0, 33)],
+        [(0, 17, 100), (1, 33, 1)],
+        [(0, 117, 33), *((s, 0, 1) for s in range(2, 20))],
+    ]
+
+    native = paged_logits(path, sequences, steps, native=True, block_size=48)
+
+    assert share_of_scale(native, paged_logits(path, sequences, steps)) < BFLOAT16
 
 
 def test_keys_that_float16_cannot_hold_are_the_largest_that_it_can_in_every_step(
