@@ -112,13 +112,13 @@ static void take_keys(const uint16_t *keys, int strip, Attention *a) {
         }
 }
 
-/* Of which the first `known` positions are written: the others may be anything. */
-static void take_values(const uint16_t *values, int known, int strip, Attention *a) {
+/* What is not written may be anything: as it stands here it is a finite number, and its weight is zero. */
+static void take_values(const uint16_t *values, int strip, Attention *a) {
     Bfloat *to = a->values + strip / 2 * 2 * LANES * a->dim + strip % 2 * LANES * LANES;
     for (int d = 0; d < a->dim; d += GROUP, to += 4 * LANES * LANES)
         UNROLL for (int p = 0; p < LANES; p += 2) {
-            __m512i first = _mm512_maskz_loadu_epi16(p < known ? -1u : 0, values + p * a->dim + d);
-            __m512i second = _mm512_maskz_loadu_epi16(p + 1 < known ? -1u : 0, values + (p + 1) * a->dim + d);
+            __m512i first = _mm512_loadu_si512(values + p * a->dim + d);
+            __m512i second = _mm512_loadu_si512(values + (p + 1) * a->dim + d);
             __m512i low = _mm512_permutex2var_epi16(first, in_pairs(0, GROUP), second);
             __m512i high = _mm512_permutex2var_epi16(first, in_pairs(LANES, GROUP), second);
             _mm512_storeu_si512(to + p * LANES, in_place(rounded(low)));
@@ -129,11 +129,10 @@ static void take_values(const uint16_t *values, int known, int strip, Attention 
 /* Where the keys and values of a pass of positions lie, strip by strip; null where there are none. */
 typedef struct {
     const uint16_t *keys[STRIPS], *values[STRIPS];
-    int known; /* positions that are written */
 } Pass;
 
 static Pass find_pass(const Model *m, const Layer *layer, const int32_t *table, int kv_head, int base, int end) {
-    Pass pass = {.known = end - base};
+    Pass pass = {0};
     int size = m->block_size;
     for (int strip = 0; strip < STRIPS && base + strip * LANES < end; strip++) {
         int position = base + strip * LANES, within = position % size;
@@ -148,7 +147,7 @@ static void take_pass(const Pass *pass, Attention *a) {
     static const uint16_t nothing[LANES * 512];
     for (int strip = 0; strip < STRIPS; strip++) {
         if (pass->keys[strip]) take_keys(pass->keys[strip], strip, a);
-        take_values(pass->keys[strip] ? pass->values[strip] : nothing, pass->known - strip * LANES, strip, a);
+        take_values(pass->keys[strip] ? pass->values[strip] : nothing, strip, a);
     }
 }
 
