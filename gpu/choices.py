@@ -6,6 +6,7 @@ from .processor import NOTABLE, Processor
 
 _NATIVE_BFLOAT16 = ("amx_bf16", "avx512_bf16", "bf16")
 _NATIVE_QUANTISED = (  # what names the way, and all that it takes
+    ("amx_bf16", {"amx_bf16", "avx512_bf16", "avx512_vnni"}),
     ("avx512_vnni", {"avx512_vnni"}),
     ("avx2", {"avx2", "fma", "f16c"}),
 )

@@ -91,6 +91,7 @@ def test_the_device_computes_in_what_the_doctor_says() -> None:
 @pytest.mark.parametrize(
     ("features", "value", "why"),
     [
+        (["avx512_vnni", "avx512_bf16", "amx_bf16"], "as packed", "AMX bfloat16"),
         (["avx2", "fma", "f16c", "avx512_vnni"], "as packed", "AVX-512 VNNI"),
         (["avx2", "fma", "f16c"], "as packed", "(AVX2)"),
         (["avx2", "fma"], "none", "neither AVX-512 VNNI nor AVX2"),
