@@ -199,6 +199,18 @@ def test_keys_that_float16_cannot_hold_are_the_largest_that_it_can_in_every_step
     assert share_of_scale(many, {at: one_by_one[at] for at in many}) < BFLOAT16
 
 
+def test_weights_that_are_too_large_for_tiles_are_computed_without(tmp_path: Path) -> None:
+    model = make_model("llama", **SIZES)
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.input_layernorm.weight *= 2**-14
+            for name in "qkv":
+                getattr(layer.self_attn, f"{name}_proj").weight.mul_(2**14)
+    path = write_gguf(tmp_path / "model.gguf", model, Kind.Q8_0)
+
+    assert share_of_scale(native_logits(path), torch_logits(path)) < EXACT
+
+
 def logits_behind_a_prefix(path: Path, *, is_shared: bool) -> Logits:
     """Of many rows behind a prefix of 9 blocks, which is the same memory for all or their own."""
     count, prefix, length = 17, 9 * BLOCK_SIZE, 10 * BLOCK_SIZE

@@ -93,7 +93,7 @@ def load_library() -> ctypes.CDLL:
             None,
             [c_void_p, c_void_p, POINTER(Model), c_void_p, c_int32, c_void_p],
         ),
-        "stepahead_pack": (None, [c_int32] * 3 + [c_void_p] * 4),
+        "stepahead_pack": (c_int32, [c_int32] * 3 + [c_void_p] * 4),
         "stepahead_rate": (c_int32, []),
     }
     for name, (result, arguments) in signatures.items():

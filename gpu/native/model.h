@@ -49,7 +49,7 @@ typedef struct {
 
 typedef struct {
     int32_t num_layers, hidden, inner, heads, kv_heads, dim, vocab, block_size;
-    int32_t most_planes; /* tokens for which tiles do not pay */
+    int32_t most_planes; /* tokens for which tiles do not pay; -1: any number, as weights are too large */
     float eps, scale;
     const float *cosines, *sines; /* [positions][dim / 2] */
     const uint8_t *embedding;     /* rows as `embedding_kind` packs them */

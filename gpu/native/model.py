@@ -41,7 +41,7 @@ def bind_model(
     """
     binder = _Binder(config, weights, kv, bits)
     model = binder.model(max_model_len, threads)
-    model.most_planes = most_planes
+    model.most_planes = most_planes if binder.fits_tiles else -1
     return model, binder.kept
 
 
@@ -54,6 +54,7 @@ class _Binder:
         self._kv = kv
         self._source = weights
         self.kept: list[object] = [kv, weights]
+        self.fits_tiles = True
 
     def model(self, max_model_len: int, threads: int) -> Model:
         config = self._config
@@ -166,6 +167,8 @@ class _Binder:
     def _pack(self, parts: list[tuple[Blocks, NDArray[np.int32]]]) -> Packed:
         packed = Packed(parts)
         self.kept.append(packed)
+        if not packed.fits_tiles:
+            self.fits_tiles = False
         return packed
 
     def _blocks(

@@ -4,12 +4,31 @@
 
 enum { KIND_F32 = 0, KIND_F16 = 1, KIND_Q4_0 = 2, KIND_Q4_1 = 3, KIND_Q8_0 = 8 };
 
+#define LARGEST_IN_TILES 255.0f /* 2^8 times a weight is to fit float16 on the way to bfloat16 */
+
 static int block_bytes(int kind) { return kind == KIND_Q4_0 ? 18 : kind == KIND_Q4_1 ? 20 : 34; }
 
+/* What no number in so many groups exceeds in size. */
+static float largest_of_packed(int kind, const uint16_t *scales, int groups) {
+    uint16_t scale[LANES] = {0}, minimum[LANES] = {0}; /* bits without the sign, which are in order */
+    for (int g = 0; g < groups; g++, scales += 2 * LANES)
+        for (int lane = 0; lane < LANES; lane++) {
+            uint16_t one = scales[lane] & 0x7fff, other = scales[LANES + lane] & 0x7fff;
+            scale[lane] = one > scale[lane] ? one : scale[lane];
+            minimum[lane] = other > minimum[lane] ? other : minimum[lane];
+        }
+    float largest = 0, levels = kind == KIND_Q8_0 ? 128 : 15;
+    for (int lane = 0; lane < LANES; lane++) {
+        float size = levels * half_to_float(scale[lane]) + half_to_float(minimum[lane]);
+        largest = size > largest ? size : largest;
+    }
+    return largest;
+}
+
 /* Pack rows of ggml blocks of `kind`. `order[r]` is the row of `blocks` that becomes row r.
- * rows are a multiple of 16 and cols of 32. */
-void stepahead_pack(int32_t kind, int32_t rows, int32_t cols, const uint8_t *blocks,
-                    const int32_t *order, uint8_t *quants, uint16_t *scales) {
+ * rows are a multiple of 16 and cols of 32. Whether all numbers are of a size that tiles can take. */
+int32_t stepahead_pack(int32_t kind, int32_t rows, int32_t cols, const uint8_t *blocks,
+                       const int32_t *order, uint8_t *quants, uint16_t *scales) {
     int groups = cols / GROUP, size = block_bytes(kind);
     for (int panel = 0; panel < rows / LANES; panel++) {
         for (int lane = 0; lane < LANES; lane++) {
@@ -34,6 +53,7 @@ void stepahead_pack(int32_t kind, int32_t rows, int32_t cols, const uint8_t *blo
             }
         }
     }
+    return largest_of_packed(kind, scales, rows / LANES * groups) < LARGEST_IN_TILES;
 }
 
 /* One row of the embedding in float32. */

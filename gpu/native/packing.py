@@ -51,12 +51,14 @@ class Packed:
         self.bias: Floats | None = None
         self.num_bytes = self._quants.nbytes + self._scales.nbytes
         self._shape = (rows, cols, bits)
+        self.fits_tiles = True  # whether matrix tiles can take numbers of such a size
         pack = load_library().stepahead_pack
         quants, scales = self._quants.ctypes.data, self._scales.ctypes.data
         for blocks, order in parts:
             assert (_BITS[blocks.kind], blocks.cols) == (bits, cols)
             count = len(order)
-            pack(blocks.kind, count, cols, blocks.address, order.ctypes.data, quants, scales)
+            asked = blocks.kind, count, cols, blocks.address, order.ctypes.data, quants, scales
+            self.fits_tiles &= bool(pack(*asked))
             quants += count * row_bytes
             scales += count * row_scales * self._scales.itemsize
 
