@@ -144,6 +144,79 @@ def test_who_goes_on_from_a_cached_prefix_starts_with_the_chunk_of_that_place() 
     assert lengths_of(world, 2)[0] == 16
 
 
+# Where others only wait for what a row computes (rule 17)
+
+
+def steps_of(world: World, serial: int) -> list[list[int]]:
+    """The lengths of all rows in every step until a prompt is computed."""
+    steps: list[list[int]] = []
+    while not world.said[serial]:
+        plan = world.plan()
+        assert plan is not None
+        steps.append(plan.lengths.tolist())
+        world.complete()
+    return steps
+
+
+def with_prefix(world: World, *commons: int) -> None:
+    """A prompt of 400, and others that have so much in common with it."""
+    world.request(2, words(0, 400), max_tokens=2)
+    for serial, common in enumerate(commons, 3):
+        world.request(serial, [*words(0, common), 300, 300 + serial, 300], max_tokens=60)
+
+
+def test_what_all_others_wait_for_is_computed_in_whole_steps() -> None:
+    world = make_world()
+    with_prefix(world, 302, 250)
+
+    steps = steps_of(world, 2)
+
+    assert steps[:3] == [[32], [128], [88, 5]]  # 248: there a block ends that is in all of them
+    assert max(map(max, steps[3:])) <= 16
+    world.run()
+    for request in world.requests.values():
+        assert world.said[request.serial] == world.answer(request)
+
+
+def test_beside_a_stream_it_is_computed_in_chunks() -> None:
+    world = make_world()
+    world.request(1, [7, 8, 9], max_tokens=100)
+    world.plan()
+    world.complete()
+    with_prefix(world, 302, 250)
+
+    assert steps_of(world, 2)[:3] == [[1, 32], [1, 32], [1, 16]]
+
+
+@pytest.mark.parametrize("commons", [(302, 5), (302, 250, 0), (302,) * 70], ids=len)
+def test_it_is_computed_in_chunks_while_anybody_may_wait_for_something_else(
+    commons: tuple[int, ...],
+) -> None:
+    """Of very many who wait not all are looked at."""
+    world = make_world()
+    with_prefix(world, *commons)
+
+    steps = steps_of(world, 2)
+
+    assert [lengths[0] for lengths in steps[:3]] == [32, 32, 16]
+
+
+@pytest.mark.parametrize(("cache_salt", "length"), [(b"", 128), (b"other", 32)])
+def test_who_would_not_find_it_does_not_wait_for_it(cache_salt: bytes, length: int) -> None:
+    world = World(limits=replace(make_world().limits, max_num_seqs=1), num_blocks=256)
+    world.request(2, words(0, 400), max_tokens=2)
+    world.request(3, words(0, 400), max_tokens=2, cache_salt=cache_salt)
+
+    assert steps_of(world, 2)[:2] == [[32], [length]]
+
+
+def test_a_threshold_in_positions_is_kept_to_though_others_only_wait() -> None:
+    world = make_world(threshold=25, doubling_context=None)
+    with_prefix(world, 300)
+
+    assert steps_of(world, 2)[:11] == [[25]] * 11
+
+
 # Whole engines
 
 

@@ -36,6 +36,21 @@ class PrefixesInMaking:
             self._is_common(sequence, int(slots[row]), int(ends[row])) for row in ahead.tolist()
         )
 
+    def reach_for_all(self, slot: int) -> int:
+        """Up to where everybody who waits waits for this row, the only one that runs: so far it
+        holds up nobody, however much of it a step computes. 0 where somebody does not."""
+        waiting = self._roster.waiting
+        if len(waiting) > MAX_AWAITING or not all(map(self.is_awaited, waiting)):
+            return 0
+        least = min(self._in_common(sequence, slot) for sequence in waiting)
+        return least // self._size * self._size
+
+    def _in_common(self, sequence: Sequence, slot: int) -> int:
+        """Tokens of the row that it could find."""
+        most = min(int(self._ledger.confirmed[slot]), self._most_found(sequence))
+        differs = self._ledger.tokens[slot, :most] != sequence.request.prompt[:most]
+        return int(differs.argmax()) if differs.any() else most
+
     def _most_found(self, sequence: Sequence) -> int:
         """Tokens that it could find: the logits behind the last one are to be computed."""
         longest = len(sequence.request.prompt) - 1

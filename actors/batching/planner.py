@@ -27,9 +27,9 @@ class Planner:
         self._steps = parts.steps
         self._speculation = speculation
         giving_way = GivingWay(parts)
-        self._running = RunningRows(parts, giving_way, speculation)
-        self._admission = Admission(parts, giving_way, self._running.add_rows)
         self._making = PrefixesInMaking(parts)
+        self._running = RunningRows(parts, giving_way, self._making, speculation)
+        self._admission = Admission(parts, giving_way, self._running.add_rows)
 
     def plan(self, now_ns: int) -> StepPlan | None:
         """The next step, or None when nothing can run."""

@@ -7,6 +7,7 @@ from .chunks import fair_chunks
 from .draft import Rows, StepDraft
 from .giving_way import GivingWay
 from .ledger import ONE
+from .making import PrefixesInMaking
 from .parts import Parts
 from .shares import beside_newcomers, fair_shares
 from .speculation import Speculation
@@ -18,7 +19,11 @@ class RunningRows:
     """Rows for running sequences, in vector operations over all of them."""
 
     def __init__(
-        self, parts: Parts, giving_way: GivingWay, speculation: Speculation | None
+        self,
+        parts: Parts,
+        giving_way: GivingWay,
+        making: PrefixesInMaking,
+        speculation: Speculation | None,
     ) -> None:
         self._limits = parts.limits
         self._ledger = parts.ledger
@@ -28,6 +33,7 @@ class RunningRows:
         self._structured = parts.structured
         self._steps = parts.steps
         self._giving_way = giving_way
+        self._making = making
         self._speculation = speculation
         self.left_out: int | None = None  # the class that had no budget left in the last step
 
@@ -79,8 +85,7 @@ class RunningRows:
         lengths = ends - starts
         work = self._limits.long_prefill_token_threshold
         if work is not None and len(self._roster) > 1:
-            chunks = fair_chunks(starts, work, self._limits.doubling_context)
-            lengths = np.minimum(lengths, chunks)
+            lengths = np.minimum(lengths, self._chunks(slots, starts, work))
         num_tokens = int(np.add.reduce(lengths))
         budget = draft.budget
         if self.left_out is not None and most_important >= self.left_out:
@@ -88,6 +93,15 @@ class RunningRows:
         if num_tokens > budget:
             return starts + fair_shares(lengths, budget), budget
         return starts + lengths, num_tokens
+
+    def _chunks(self, slots: Longs, starts: Ints, work: int) -> Ints:
+        """The most of each while others want to run. Where one runs, and others only wait for what
+        it computes, they wait less the more of that it takes at once."""
+        context = self._limits.doubling_context
+        chunks = fair_chunks(starts, work, context)
+        if context is None or len(self._roster.running) > 1:
+            return chunks
+        return np.maximum(chunks, self._making.reach_for_all(int(slots[0])) - starts)
 
     def _grow(self, draft: StepDraft, order: Longs, start: int, rows: Ints, ends: Ints) -> None:
         """Ask for the blocks that rows from place `start` on lack; later rows may lose theirs.
