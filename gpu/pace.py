@@ -26,7 +26,8 @@ class Pace:
 
 USUAL = Pace(step_tokens=512, fair_chunk=160)
 """Where nothing is known: about right for a small model."""
-_LEAST = Pace(step_tokens=128, fair_chunk=32)  # below this, reading weights is what takes the time
+_LEAST = Pace(step_tokens=128, fair_chunk=48)
+"""Below this, reading weights is what takes the time: of 48, the first chunks are rounded to 32."""
 _MOST = Pace(step_tokens=512, fair_chunk=256)  # longer is no quicker
 
 

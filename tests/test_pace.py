@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from stepahead.actors.batching.chunks import fair_chunks
 from stepahead.gpu.cuda.shapes import shape_named
 from stepahead.gpu.models.config import ModelConfig
 from stepahead.gpu.pace import Pace, pace_of
 from stepahead.gpu.roofline import cost_of
+from stepahead.messages import frozen_ints
 
 SMOLLM2_135M = replace(
     shape_named("llama-3.2-1b"),
@@ -32,9 +34,10 @@ def test_a_step_is_as_long_as_the_processor_is_fast() -> None:
 
 
 def test_no_step_is_so_short_that_reading_the_weights_is_most_of_it() -> None:
-    shortest = Pace(step_tokens=128, fair_chunk=32, doubling_context=1536)
+    shortest = Pace(step_tokens=128, fair_chunk=48, doubling_context=1536)
 
     assert pace_of(larger(100), 120e9) == pace_of(SMOLLM2_135M, 0) == shortest
+    assert fair_chunks(frozen_ints([0, 700]), 48, 1536).tolist() == [32, 32]
 
 
 @pytest.mark.parametrize("times", [1, 2, 3])
