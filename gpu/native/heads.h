@@ -54,7 +54,7 @@ INLINE void place_head(const Model *m, const Layer *layer, const Step *step, Scr
     else keep_value(m, layer, step, token, head - m->heads - m->kv_heads, x);
 }
 
-/* 32 tokens of a head, which are at `values`. */
+/* A head of up to 32 tokens, whose products are at `values`. */
 typedef struct {
     const Model *model;
     const Layer *layer;
@@ -62,22 +62,22 @@ typedef struct {
     Scratch *scratch;
     int head, first;
     float *values; /* [token][dim] */
-} Heads;
+} MadeHead;
 
 static void finish_head(const void *what, int token) {
-    const Heads *h = what;
+    const MadeHead *h = what;
     place_head(h->model, h->layer, h->step, h->scratch, h->head, token, h->values + (token - h->first) * h->model->dim);
 }
 
 /* One head of queries, keys or values for each token. */
 static void make_head(const Model *m, const Layer *layer, const Step *step, Scratch *s, Product *p) {
     float made[2][BATCH * 512] __attribute__((aligned(64)));
-    Heads heads[2];
+    MadeHead heads[2];
     for (int first = p->start, now = 0; first < p->end; first += BATCH, now = 1 - now) {
         int size = batch_size(first, p->end);
         multiply(&p->panels, p->size, &s->normed, first, size, &p->meanwhile, made[now], m->dim);
         finish_made(&p->meanwhile);
-        heads[now] = (Heads){m, layer, step, s, p->panels.first / p->size, first, made[now]};
+        heads[now] = (MadeHead){m, layer, step, s, p->panels.first / p->size, first, made[now]};
         p->meanwhile.made = (Finishing){finish_head, heads + now, first, first + size};
     }
     finish_made(&p->meanwhile);
