@@ -154,11 +154,13 @@ def test_rows_that_run_on_cost_no_new_search() -> None:
     assert again is first
 
 
-def test_a_slot_of_a_new_epoch_shares_what_its_new_blocks_say() -> None:
+@pytest.mark.parametrize("epoch", [1, 2])  # an engine may begin anew on a device: with old epochs
+def test_a_slot_that_is_given_again_shares_what_its_new_blocks_say(epoch: int) -> None:
     finder = shared_prefix()
     found(finder, decoding([[1, 2], [1, 3], [4, 5]]))
+    again = [state(1, epoch, [4, 6])]
 
-    shared = found(finder, plan_of([(0, 8, 1), (1, 8, 1), (2, 8, 1)], new=[state(1, 2, [4, 6])]))
+    shared = found(finder, plan_of([(0, 8, 1), (1, 8, 1), (2, 8, 1)], new=again))
 
     assert shared is not None
     assert shared.lengths.tolist() == [0, 4, 4]

@@ -5,7 +5,7 @@ node; a slot that goes on alone hangs on the last node it shares, and its blocks
 table. So a change costs the nodes on one slot's way, however many slots there are.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, KeysView
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -55,8 +55,10 @@ class PrefixTree:
         self.root = Node(block_table[0, :0], 0)
         self._homes: dict[int, tuple[Node, int | None]] = {}  # None: it ended there
 
-    def __contains__(self, slot: int) -> bool:
-        return slot in self._homes
+    @property
+    def slots(self) -> KeysView[int]:
+        """Those in the tree."""
+        return self._homes.keys()
 
     def insert(self, slot: int) -> None:
         """A slot that is not in the tree joins those it shares its first blocks with."""

@@ -100,18 +100,19 @@ class SharedPrefix:
         self._rows_per_tile = rows_per_tile
         self._savings = savings
         self._blocks: Ints = np.zeros((num_slots, max_blocks), dtype=np.int32)
-        self._epochs: Ints = np.full(num_slots, -1, dtype=np.int32)
         self._num_full: Ints = np.zeros(num_slots, dtype=np.int32)
         self._tree = PrefixTree(self._blocks, self._num_full, savings.gain)
-        self._inside: Ints = np.full(num_slots, -1, dtype=np.int32)  # epochs of those in the tree
-        self._seen: tuple[Longs, Ints, Ints] | None = None  # slots, lengths and epochs
+        self._seen: tuple[Longs, Ints] | None = None  # slots and lengths
         self._found: SharedRows | None = None
 
     def apply(self, plan: StepPlan) -> None:
         """Take over the blocks that a plan brings, whether or not it is run."""
         for row in plan.new_rows:
-            self._epochs[row.slot] = row.epoch
+            if row.slot in self._tree.slots:  # as the row that was there before
+                self._tree.remove(row.slot)
             self._blocks[row.slot, : len(row.block_ids)] = row.block_ids
+        if plan.new_rows:
+            self._seen = None
         self._blocks[plan.block_slots, plan.block_indices] = plan.block_ids
 
     def find(self, plan: StepPlan) -> SharedRows | None:
@@ -131,28 +132,24 @@ class SharedPrefix:
         return self._found
 
     def _runs_on(self, plan: StepPlan) -> bool:
-        """Whether these are the rows of the last time, of the same epochs."""
-        seen, epochs = self._seen, self._epochs[plan.slots]
-        self._seen = (plan.slots, plan.lengths, epochs)
+        """Whether these are the rows of the last time."""
+        seen = self._seen
+        self._seen = (plan.slots, plan.lengths)
         return (
             seen is not None
             and np.array_equal(plan.slots, seen[0])
             and np.array_equal(plan.lengths, seen[1])
-            and np.array_equal(epochs, seen[2])
         )
 
     def _follow(self, slots: Longs, starts: Ints) -> None:
-        """Have exactly these slots in the tree, each as it is in its epoch."""
-        inside, epochs = self._inside, self._epochs
-        stays = np.zeros(len(inside), dtype=bool)
-        stays[slots] = inside[slots] == epochs[slots]
-        for slot in np.flatnonzero((inside >= 0) & ~stays).tolist():
+        """Have exactly these slots in the tree."""
+        wanted = slots.tolist()
+        for slot in self._tree.slots - set(wanted):
             self._tree.remove(slot)
-            inside[slot] = -1
         self._num_full[slots] = starts // self._block_size
-        for slot in slots[~stays[slots]].tolist():
-            self._tree.insert(slot)
-        inside[slots] = epochs[slots]
+        for slot in wanted:
+            if slot not in self._tree.slots:
+                self._tree.insert(slot)
 
     def _grouped(self, groups: list[Node], slots: Longs, rows: Longs) -> SharedRows:
         row_of = dict(zip(slots[rows].tolist(), rows.tolist(), strict=True))
