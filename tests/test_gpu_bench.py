@@ -23,13 +23,14 @@ from stepahead.actors.gpu_bench.card_runs import kernel_figure
 from stepahead.actors.gpu_bench.figure import Figure, LeftOut, Told
 from stepahead.actors.gpu_bench.kernel_cases import KernelCase
 from stepahead.actors.gpu_bench.opened import BenchPlace, opened
-from stepahead.actors.gpu_bench.requests import mixed, num_outputs, samples
+from stepahead.actors.gpu_bench.peer import Peer
+from stepahead.actors.gpu_bench.requests import equal, mixed, num_outputs, samples
 from stepahead.actors.gpu_bench.screen import Screen
 from stepahead.actors.gpu_bench.session import BUDGET_S, Checked, Session
 from stepahead.actors.gpu_bench.sizes import ON_GPU
 from stepahead.actors.gpu_bench.steps import StepDriver
 from stepahead.gpu.cuda.ops import TorchOps
-from stepahead.gpu.cuda.shapes import SHAPES
+from stepahead.gpu.cuda.shapes import SHAPES, shape_named
 from stepahead.gpu.roofline import H200, Rates, cost_of
 
 ROOT = Path(__file__).parents[1]
@@ -162,6 +163,14 @@ def test_every_whole_workload_gives_figures(trial: BenchPlace) -> None:
     assert {one.run for one in figures} == {"R0", "R1", "R2", "R5", "R7", "R8"}
     assert all(one.value > 0 and one.floor for one in figures if one.run != "R0")
     assert any("transformers" in one.what for one in figures)
+
+
+def test_a_peer_that_does_not_get_done_is_given_up(trial: BenchPlace) -> None:
+    config = shape_named("tiny")
+    peer = Peer(config, trial.place.device)
+
+    with pytest.raises(TimeoutError, match="of 2 answers are there"):
+        peer.seconds(equal(2, 4, 200, config.vocab_size), is_async=False, within_s=0.0)
 
 
 def test_without_time_every_run_is_left_out_and_none_fails(trial: BenchPlace) -> None:

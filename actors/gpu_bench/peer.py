@@ -11,6 +11,8 @@ from .requests import Asked
 
 _WARM_UP = 8  # tokens
 _WAIT_S = 1.0
+_BLOCK_SIZE = 256  # positions; its own default
+_MAX_BATCH_TOKENS = 256
 
 
 class Peer:
@@ -43,9 +45,14 @@ class Peer:
                 made, dtype=torch.bfloat16, attn_implementation="sdpa"
             ).eval()
 
-    def seconds(self, asked: Sequence[Asked], *, is_async: bool) -> float:
+    def seconds(self, asked: Sequence[Asked], *, is_async: bool, within_s: float) -> float:
         """How long all of them take together, greedily; graphs are made before, in a first run.
-        Raises RuntimeError where tokens are missing."""
+        Raises RuntimeError where tokens are missing, TimeoutError where both runs take longer.
+
+        It has room for just these requests. Left to itself it takes all the memory there is, and
+        without a library for attention it then fills a mask of every position in it, on the host
+        as well, and copies that in every step.
+        """
         from transformers import GenerationConfig
         from transformers.generation import ContinuousBatchingConfig
 
@@ -54,26 +61,33 @@ class Peer:
         generation = GenerationConfig(
             max_new_tokens=output, do_sample=False, eos_token_id=-1, pad_token_id=0
         )
-        # On a processor it is tried out only, and cannot find out how much memory there is.
-        limits = {} if self._device.type == "cuda" else {"num_blocks": 16, "max_batch_tokens": 64}
-        batching = ContinuousBatchingConfig(use_async_batching=is_async, **limits)
+        batching = ContinuousBatchingConfig(
+            use_async_batching=is_async,
+            block_size=_BLOCK_SIZE,
+            num_blocks=sum(1 + -(-(len(one.prompt) + one.output) // _BLOCK_SIZE) for one in asked),
+            max_batch_tokens=_MAX_BATCH_TOKENS,
+        )
+        until = time.perf_counter() + within_s
         with self._model.continuous_batching_context_manager(
             generation_config=generation, continuous_batching_config=batching
         ) as manager:
-            _answers(manager, prompts, _WARM_UP)
+            _answers(manager, prompts, _WARM_UP, until)
             began = time.perf_counter()
-            num_tokens = _answers(manager, prompts, output)
+            num_tokens = _answers(manager, prompts, output, until)
             seconds = time.perf_counter() - began
         if num_tokens != output * len(asked):
             raise RuntimeError(f"{num_tokens} tokens came of {output * len(asked)}")
         return seconds
 
 
-def _answers(manager: Any, prompts: list[list[int]], output: int) -> int:
-    """Tokens that came. Raises RuntimeError where its thread has ended."""
+def _answers(manager: Any, prompts: list[list[int]], output: int, until: float) -> int:
+    """Tokens that came. Raises RuntimeError where its thread has ended, TimeoutError where it is
+    not done by then."""
     manager.add_requests(inputs=prompts, max_new_tokens=output)
     num_tokens = finished = 0
     while finished < len(prompts):
+        if time.perf_counter() > until:
+            raise TimeoutError(f"{finished} of {len(prompts)} answers are there")
         result = manager.get_result(timeout=_WAIT_S)
         if result is not None and result.is_finished():
             finished += 1
