@@ -14,7 +14,11 @@ from ..attention import Scores
 from ..kernels.attention_parts import PagedRows
 from ..kernels.build import wide_enough
 from ..kernels.cascade import LEAST, cascade, cascade_reference
-from ..kernels.paged_attention import paged_attention, paged_attention_reference
+from ..kernels.paged_attention import (
+    longest_of_tiles,
+    paged_attention,
+    paged_attention_reference,
+)
 from ..kernels.split_decode import BLOCK_N, split_decode
 
 _MOST_SPLITS = 32
@@ -130,6 +134,31 @@ def splitting(num_rows: int, kv_heads: int, *, most_positions: int, processors: 
     least = 4 if programs >= 2 * processors else 1
     wanted = max(wide_enough(-(-4 * processors // programs)), 4)
     return Splitting(min(wanted, _most_splits(most_positions, least), _MOST_SPLITS), least)
+
+
+@dataclass(frozen=True, slots=True)
+class StepKind:
+    """What the choice of kernels depends on, of a step whose rows share nothing."""
+
+    num_rows: int
+    longest: int
+    has_singles: bool = False
+
+
+def step_kinds(
+    max_rows: int, heads: int, kv_heads: int, *, most_positions: int, processors: int
+) -> list[StepKind]:
+    """Steps that between them launch every kernel that one of up to `max_rows` rows may launch."""
+    apart: dict[Splitting, int] = {}
+    for rows in range(1, max_rows + 1):
+        split = splitting(rows, kv_heads, most_positions=most_positions, processors=processors)
+        apart.setdefault(split, rows)
+    longest = longest_of_tiles(heads // kv_heads)
+    return [
+        *(StepKind(rows, 1) for rows in apart.values()),
+        *(StepKind(rows, longest[0], has_singles=True) for rows in apart.values()),
+        *(StepKind(1, most, has_singles) for most in longest for has_singles in (False, True)),
+    ]
 
 
 def shared_splits(num_tiles: int, kv_heads: int, *, most_positions: int, processors: int) -> int:

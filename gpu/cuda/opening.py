@@ -175,8 +175,10 @@ class _Opening:
                 # What fills memory runs on another stream than steps, which do not wait for it.
                 torch.cuda.synchronize(device)
             graphs = GraphFacts()
-            if self._place.capture is not None and options.graph_capture_s > 0:
-                graphs = runner.capture_graphs(self._place.capture(), options.graph_capture_s)
+            if self._place.capture is not None:
+                runner.warm_up()
+                if options.graph_capture_s > 0:
+                    graphs = runner.capture_graphs(self._place.capture(), options.graph_capture_s)
             return runner, self._facts(pool, host, graphs)
         except torch.OutOfMemoryError as error:
             free, total = free_and_total(device)

@@ -13,8 +13,10 @@ from ...messages import Copies, Ints, StepPlan
 from ...messages.arrays import NO_INTS
 from ..kernels.adjust import RowMasks
 from ..kernels.attention_parts import SharedRuns
+from ..kernels.row_updates import FIELDS
 from ..kernels.step_inputs import StepTensors
 from ..logprobs import AskedRows
+from .attention import processors_of, step_kinds
 from .changes import Changes
 from .decoder import PagedDecoder, StepRows
 from .graphs import Capture, DecodeGraphs, GraphFacts, coarse_sizes, graph_sizes
@@ -33,6 +35,7 @@ from .tables import DeviceTables
 MasksOf: TypeAlias = Callable[[StepPlan], Mapping[int, Ints]]
 """Waits for the masks of a plan's rows, by row."""
 
+_FEW_TOKENS = (16, 32, 64)  # of steps that only warm up
 _NO_COPIES = Copies(NO_INTS, NO_INTS, NO_INTS, NO_INTS)
 
 
@@ -100,6 +103,12 @@ class StepRunner:
             copier = partial(ops.block_copier, block_size=kv.block_size, device=device)
             self._copy_out: CopyBlocks = copier(host.memories, kv.memories)
             self._copy_in: CopyBlocks = copier(kv.memories, host.memories)
+
+    def warm_up(self) -> None:
+        """Run padding in every way in which steps are run, but for those of rows that share blocks,
+        so that no kernel is compiled while requests wait. No step is queued."""
+        self.streams.run(self._run_padding)
+        self.streams.mark().wait()
 
     def capture_graphs(self, capture: Capture, budget_s: float) -> GraphFacts:
         """Capture steps of one token a row, for as long as the budget lasts: first those whose rows
@@ -228,6 +237,31 @@ class StepRunner:
                 raise IndexError(f"a block that is copied lies outside a memory of {limit} blocks")
 
     # Queued work
+
+    def _run_padding(self) -> None:
+        """Nothing that a sequence reads is written."""
+        tables, config = self._tables, self.decoder.config
+        nothing = torch.zeros((1, FIELDS), dtype=torch.int32, device=tables.tokens.device)
+        none, zero = nothing[0, :0], nothing[0, :1]
+        self._ops.update_rows(tables.rows, nothing, zero)
+        self._ops.step_inputs(none, none, zero, tables.tokens, 0, self._inputs)
+        self._ops.record(zero, zero - 1, zero, tables.tokens)
+        if self._num_host_blocks:
+            self._copy_out(zero - 1, zero)
+            self._copy_in(zero - 1, zero)
+        kinds = step_kinds(
+            self._max_rows,
+            config.num_heads,
+            config.num_kv_heads,
+            most_positions=tables.block_table.shape[1] * self.kv.block_size,
+            processors=processors_of(tables.tokens.device),
+        )
+        for number, kind in enumerate(kinds):
+            # Products with weights of few bits depend on how many tokens there are.
+            num_tokens = max(kind.num_rows, _FEW_TOKENS[number % len(_FEW_TOKENS)])
+            inputs = self._inputs.first(min(num_tokens, len(self._inputs.token_ids)), kind.num_rows)
+            rows = StepRows(tables.block_table, kind.longest, has_singles=kind.has_singles)
+            self.decoder.logits(self.decoder.forward(inputs, rows))
 
     def _decode(self, num_rows: int, is_shared: bool = False) -> None:
         """What a graph is captured of: rows of one token each, from and to memory that stays."""

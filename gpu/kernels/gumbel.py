@@ -53,7 +53,12 @@ def gumbel_noise(bits):
     return -tl.log(exponential)
 
 
-@triton.jit
+_PIECES = ("best_ptr", "token_ptr", "peak_ptr", "peak_token_ptr")
+"""Pointers into memory that two have a half of each. With an odd number of stretches the second
+half is aligned for every other number of rows only, and would have a kernel of its own."""
+
+
+@triton.jit(do_not_specialize_on_alignment=_PIECES)
 def gumbel_candidates_kernel(
     logits_ptr,
     slots_ptr,
@@ -107,7 +112,7 @@ def gumbel_candidates_kernel(
         tl.store(token_ptr + stretch, tl.program_id(1) * BLOCK + place)
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=_PIECES)
 def gumbel_choice_kernel(
     best_ptr,
     token_ptr,

@@ -296,6 +296,13 @@ def _tile(longest: int, group: int, capability: int) -> dict[str, int]:
     return {"BLOCK_M": max(least, 128), "BLOCK_N": block_n, "num_warps": 8}
 
 
+def longest_of_tiles(group: int) -> tuple[int, ...]:
+    """Tokens of a row, rising, by which tiles of every kind but that of decode are launched, where
+    so many query heads share a key head."""
+    least = max(64 // group, 2)
+    return 2, least, least + 1
+
+
 def _flags(scores: Scores) -> dict[str, bool]:
     return {
         "HAS_WINDOW": scores.window is not None,
