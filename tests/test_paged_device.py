@@ -22,6 +22,7 @@ from .paged_devices import (
     OpaqueOps,
     PagedDecoder,
     StepRunner,
+    ThreadStreams,
     TritonOps,
     one_thread,  # noqa: F401
     open_paged,
@@ -307,11 +308,59 @@ class Breaking(OpaqueOps):
 
     breaks = False
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: list[weakref.ref[torch.Tensor]] = []  # to each call that failed
+
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
         if self.breaks:
+            self.given.append(weakref.ref(gate_up))
             raise ValueError("a kernel is broken")
         result: torch.Tensor = super().__getattr__("silu_mul")(gate_up)
         return result
+
+
+class AtOnce(ThreadStreams):
+    """Runs work when it is queued, as a GPU's streams do with what launches its kernels."""
+
+    def run(self, work: Callable[[], None]) -> None:
+        with torch.inference_mode():
+            work()
+
+
+def test_what_is_launched_behind_a_step_that_could_not_be_queued_is_not_computed(
+    folder: Path,
+) -> None:
+    ops, loop = Breaking(), Busy()
+    device = open_paged(folder, post=loop.post, ops=ops, streams=AtOnce())
+    results: list[StepDone | StepFailed] = []
+    ops.breaks = True
+    for step in (1, 2, 3):
+        plan = make_plan(step, [(0, 0, 2, True)], [make_row(0, [1, 2], [0])])
+        device.launch(plan, results.append)
+    loop.run(3)
+    device.close()
+
+    assert [type(result) for result in results] == [StepFailed] * 3
+    assert len(ops.given) == 1
+
+
+def test_a_step_that_fails_gives_back_what_it_had_at_once(folder: Path) -> None:
+    """Not only when something is collected: the steps that follow want the memory."""
+    ops = Breaking()
+    device = open_paged(folder, ops=ops)
+    ops.breaks = True
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises(RuntimeError, match="a kernel is broken"):
+            Driver(device).run([(0, 0, 2, True)], [make_row(0, [1, 2], [0])])
+        kept = [reference() for reference in ops.given]
+    finally:
+        gc.enable()
+    device.close()
+
+    assert kept == [None]
 
 
 def test_a_skipped_step_still_changes_the_tables(folder: Path) -> None:

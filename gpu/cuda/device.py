@@ -64,11 +64,14 @@ class _Launcher(DeviceThread[StepRunner]):
             self.masks.forget(plan)
             return self.fault
         try:
-            return runner.start(plan, self.masks.wait)
+            step = runner.start(plan, self.masks.wait)
         except Exception as error:  # whatever it raised is that step's result
             self.masks.forget(plan)
             self.fault = told(plan, error)
             return self.fault
+        if step.error is not None:  # what is launched behind it would build on half a step
+            self.fault = told(plan, step.error)
+        return step
 
 
 class _Collector:

@@ -35,7 +35,7 @@ class RunningStep:
         self.words: Tensor | None = None  # [samples and what is told] of int32, on the device
         self._samples = samples
         self._refused = refused
-        self._error: Exception | None = None
+        self.error: Exception | None = None  # what queued work raised, once that is known
         self._mark: Mark | None = None
         self._fetched: Tensor | None = None  # like `words`, on the host
 
@@ -44,12 +44,13 @@ class RunningStep:
         done after that."""
 
         def run() -> None:
-            if self._error is not None:
+            if self.error is not None:
                 return
             try:
                 work()
             except Exception as error:  # whatever a model raises fails this step, and no stream
-                self._error = error
+                _forget_frames(error)
+                self.error = error
 
         return run
 
@@ -72,8 +73,8 @@ class RunningStep:
         self._mark.wait()
         self.logits = self.words = None
         self.told.clear()
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         return self._result()
 
     def _result(self) -> StepDone:
@@ -101,3 +102,12 @@ class RunningStep:
         told = {one.row for one in failed}
         more = (RowFailed(row, why) for row, why in self._refused.items() if row not in told)
         return tuple(sorted((*failed, *more), key=lambda one: one.row))
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    """Let go of what the frames below it hold: of a step for which there was too little memory,
+    all that it had, which the next ones want."""
+    while error is not None:
+        error.__traceback__ = None
+        _forget_frames(error.__cause__)
+        error = error.__context__
