@@ -193,12 +193,15 @@ class CudaCapture:
     def capture(self, run: Replay) -> Replay:
         graph = torch.cuda.CUDAGraph()
         # Threads that have nothing to do with this may use the device meanwhile.
-        with torch.cuda.graph(
+        capturing = torch.cuda.graph(
             graph,
             pool=self._pool,
             stream=torch.cuda.current_stream(self._device),
             capture_error_mode="thread_local",
-        ):
+        )
+        # The first capture makes what all graphs of the process keep of the random numbers, and
+        # what is made in inference mode could not be written by those of others outside of it.
+        with torch.inference_mode(False), capturing, torch.inference_mode():
             run()
         replay: Replay = graph.replay
         return replay

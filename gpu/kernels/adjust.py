@@ -98,6 +98,7 @@ def count_kernel(
         token = tl.load(tokens_ptr + position, mask=inside, other=0)
         tl.atomic_or(counts_ptr + token, IN_PROMPT, mask=inside & (position < prompt))
         tl.atomic_add(counts_ptr + token, 1, mask=inside & (position >= prompt))
+    tl.debug_barrier()  # every warp has read where to begin
     tl.store(line + COUNTED, end)
 
 
