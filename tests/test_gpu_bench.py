@@ -16,14 +16,13 @@ import torch
 from .kernels import interpreter  # noqa: F401  # before any kernel: here they are interpreted
 
 # isort: split
-from stepahead.actors.gpu_bench import card_runs, plans, whole_runs
+from stepahead.actors.gpu_bench import card_runs, peer, plans, whole_runs
 from stepahead.actors.gpu_bench.budget import Budget
 from stepahead.actors.gpu_bench.busy import BusyMeter, idle_share
 from stepahead.actors.gpu_bench.card_runs import kernel_figure
 from stepahead.actors.gpu_bench.figure import Figure, LeftOut, Told
 from stepahead.actors.gpu_bench.kernel_cases import KernelCase
 from stepahead.actors.gpu_bench.opened import BenchPlace, opened
-from stepahead.actors.gpu_bench.peer import Peer
 from stepahead.actors.gpu_bench.requests import equal, mixed, num_outputs, samples
 from stepahead.actors.gpu_bench.screen import Screen
 from stepahead.actors.gpu_bench.session import BUDGET_S, Checked, Session
@@ -167,10 +166,23 @@ def test_every_whole_workload_gives_figures(trial: BenchPlace) -> None:
 
 def test_a_peer_that_does_not_get_done_is_given_up(trial: BenchPlace) -> None:
     config = shape_named("tiny")
-    peer = Peer(config, trial.place.device)
+    other = peer.Peer(config, trial.place.device)
 
     with pytest.raises(TimeoutError, match="of 2 answers are there"):
-        peer.seconds(equal(2, 4, 200, config.vocab_size), is_async=False, within_s=0.0)
+        other.seconds(equal(2, 4, 200, config.vocab_size), is_async=False, within_s=0.0)
+
+
+def test_what_is_given_up_is_cancelled_and_not_computed_to_its_end() -> None:
+    cancelled: list[str] = []
+    manager = SimpleNamespace(
+        add_requests=lambda inputs, max_new_tokens: ["one", "two"],
+        cancel_request=cancelled.append,
+    )
+
+    with pytest.raises(TimeoutError, match="0 of 2 answers are there"):
+        peer.answers(manager, [[1], [2]], 1_000, until=0.0)
+
+    assert cancelled == ["one", "two"]
 
 
 def test_without_time_every_run_is_left_out_and_none_fails(trial: BenchPlace) -> None:

@@ -71,22 +71,24 @@ class Peer:
         with self._model.continuous_batching_context_manager(
             generation_config=generation, continuous_batching_config=batching
         ) as manager:
-            _answers(manager, prompts, _WARM_UP, until)
+            answers(manager, prompts, _WARM_UP, until)
             began = time.perf_counter()
-            num_tokens = _answers(manager, prompts, output, until)
+            num_tokens = answers(manager, prompts, output, until)
             seconds = time.perf_counter() - began
         if num_tokens != output * len(asked):
             raise RuntimeError(f"{num_tokens} tokens came of {output * len(asked)}")
         return seconds
 
 
-def _answers(manager: Any, prompts: list[list[int]], output: int, until: float) -> int:
+def answers(manager: Any, prompts: list[list[int]], output: int, until: float) -> int:
     """Tokens that came. Raises RuntimeError where its thread has ended, TimeoutError where it is
     not done by then."""
-    manager.add_requests(inputs=prompts, max_new_tokens=output)
+    requests = manager.add_requests(inputs=prompts, max_new_tokens=output)
     num_tokens = finished = 0
     while finished < len(prompts):
         if time.perf_counter() > until:
+            for request in requests:  # leaving its context computes all that is not cancelled
+                manager.cancel_request(request)
             raise TimeoutError(f"{finished} of {len(prompts)} answers are there")
         result = manager.get_result(timeout=_WAIT_S)
         if result is not None and result.is_finished():
