@@ -7,6 +7,7 @@ from ...messages import ConfigError
 from ..kernels.attention_parts import capability_of, keeps_e4m3
 from ..kv import LayerShape
 from ..options import DeviceOptions
+from .pinned import pinned_zeros
 
 
 def kv_dtype_of(options: DeviceOptions, dtype: torch.dtype, device: torch.device) -> torch.dtype:
@@ -43,12 +44,14 @@ class KVMemory:
         self.num_blocks = num_blocks
         num_rows = num_blocks * block_size
 
-        def memory(heads: int, dim: int) -> Tensor:
-            shape = (num_rows, heads, dim)
-            return torch.zeros(shape, dtype=dtype, device=device, pin_memory=pinned)
-
-        self.keys = [memory(layer.num_heads, layer.key_dim) for layer in layers]
-        self.values = [memory(layer.num_heads, layer.value_dim) for layer in layers]
+        shapes = [(num_rows, layer.num_heads, layer.key_dim) for layer in layers]
+        shapes += [(num_rows, layer.num_heads, layer.value_dim) for layer in layers]
+        if pinned:
+            assert len(set(shapes)) == 1, "blocks are moved between memories of one shape"
+            made = pinned_zeros(len(shapes), shapes[0], dtype)
+        else:
+            made = [torch.zeros(shape, dtype=dtype, device=device) for shape in shapes]
+        self.keys, self.values = made[: len(layers)], made[len(layers) :]
 
     @property
     def memories(self) -> tuple[Tensor, ...]:
