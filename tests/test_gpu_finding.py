@@ -4,7 +4,13 @@ import pytest
 import torch
 
 from stepahead.gpu.cuda.driver import has_driver
-from stepahead.gpu.cuda.finding import GpuFacts, find_gpu, require_gpu, why_no_gpu
+from stepahead.gpu.cuda.finding import (
+    GpuFacts,
+    find_gpu,
+    require_gpu,
+    require_launchers,
+    why_no_gpu,
+)
 from stepahead.messages import ConfigError
 
 HAS_GPU = torch.cuda.is_available()
@@ -60,3 +66,11 @@ def test_where_there_is_no_gpu_the_reason_is_told_at_once() -> None:
     assert why_no_gpu(find_gpu()) is not None
     with pytest.raises(ConfigError, match=r"device is 'cuda', and .* or take device='cpu'"):
         require_gpu()
+
+
+@pytest.mark.skipif(HAS_GPU, reason="this machine has a GPU")
+def test_what_triton_cannot_build_is_told_with_what_would_help() -> None:
+    pytest.importorskip("triton", reason="Triton is not installed: the extra `gpu` brings it")
+
+    with pytest.raises(ConfigError, match=r"cannot build .*C compiler .* or take device='cpu'"):
+        require_launchers()

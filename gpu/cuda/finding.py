@@ -48,6 +48,20 @@ def find_gpu() -> GpuFacts:
     )
 
 
+def require_launchers() -> None:
+    """Raise ConfigError where Triton cannot build what starts its kernels; it does that with a C
+    compiler, once on a machine. There must be a GPU."""
+    from triton.runtime import driver
+
+    try:
+        _ = driver.active  # builds what all kernels need, unless that was built before
+    except Exception as error:  # of a compiler that is not there, or that fails
+        raise ConfigError(
+            f"device is 'cuda', and Triton cannot build what starts its kernels ({error}); it "
+            "needs a C compiler and Python's headers (gcc, python3-dev), or take device='cpu'"
+        ) from error
+
+
 def require_gpu() -> None:
     """Raise ConfigError, with what would work, where there is no GPU that kernels run on."""
     reason = why_no_gpu(find_gpu())

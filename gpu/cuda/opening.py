@@ -25,7 +25,7 @@ from ..queued import Post
 from ..reloading import require_same_shape
 from .decoder import PagedDecoder
 from .device import CudaDevice
-from .finding import require_gpu
+from .finding import require_gpu, require_launchers
 from .graphs import Capture, CudaCapture, GraphFacts
 from .kv_memory import KVMemory, kv_dtype_of
 from .matrices import bits_of, weight_bytes
@@ -73,6 +73,7 @@ def gpu_place(around: Around = nullcontext) -> Place:
     """The first GPU; `around` is entered for every piece of work. Raises ConfigError, with what
     would help, where there is none that can run steps."""
     require_gpu()
+    require_launchers()
     device = torch.device("cuda", torch.cuda.current_device())
     streams = partial(CudaStreams, device, around)
     return Place(device, TritonOps(), streams, partial(CudaCapture, device))
