@@ -13,7 +13,7 @@ def for_device(array: NDArray[np.generic], device: torch.device) -> Tensor:
     copying it there is then only queued, and torch keeps the memory until that is done."""
     values: NDArray[Any] = array if array.flags.writeable else array.copy()
     tensor = torch.from_numpy(values)
-    return tensor if device.type == "cpu" else tensor.pin_memory()
+    return tensor.pin_memory() if device.type == "cuda" else tensor
 
 
 def uploaded(tensor: Tensor, device: torch.device) -> Tensor:
