@@ -12,6 +12,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .kernels import interpreter  # noqa: F401  # before any kernel: here they are interpreted
+
+# isort: split
 from stepahead.gpu.cuda.device import CudaDevice
 from stepahead.gpu.cuda.opening import Place, open_paged_device
 from stepahead.gpu.cuda.shapes import SHAPES, RandomWeights
