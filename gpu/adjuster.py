@@ -106,5 +106,6 @@ def _custom_logits(tokens: Ints, processors: LogitsProcessors | None) -> "Custom
     import torch
 
     from .custom_logits import CustomLogits
+    from .uploads import on_host
 
-    return CustomLogits(torch.from_numpy(tokens), processors)
+    return CustomLogits(torch.from_numpy(tokens), processors, on_host)

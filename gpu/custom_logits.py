@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..messages import Adjustments, Floats, Ints, Longs, RowState
 from .logits_processors import LogitsProcessor, LogitsProcessors, ProcessedRows
-from .uploads import for_device, uploaded
+from .uploads import Upload
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class ProcessorCall:
 
     name: str
     slots: Longs
-    columns: tuple[Tensor, Tensor, Tensor, Tensor]  # on the host: rows, slots, positions, prompts
+    columns: tuple[Tensor, Tensor, Tensor, Tensor]  # on the device: rows, slots, positions, prompts
     longest: int  # of the positions
     arguments: tuple[str, ...]
 
@@ -39,8 +39,9 @@ class ProcessorCall:
 class CustomLogits:
     """Runs the processors that slots name, each for all its rows together."""
 
-    def __init__(self, tokens: Tensor, processors: LogitsProcessors) -> None:
+    def __init__(self, tokens: Tensor, processors: LogitsProcessors, upload: Upload) -> None:
         self._tokens = tokens
+        self._upload = upload
         self._processors = processors
         self._prompts = np.zeros(len(tokens), dtype=np.int64)
         self._calls: dict[int, list[tuple[str, str]]] = {}  # by slot: names and arguments
@@ -71,7 +72,6 @@ class CustomLogits:
         """The calls for rows `at` of a step, in their order, that sample positions of slots which
         name some."""
         calls = [self._calls[slot] for slot in slots.tolist()]
-        device = self._tokens.device
         for place in range(max(map(len, calls))):
             by_name: dict[str, list[int]] = {}
             for row, own in enumerate(calls):
@@ -80,13 +80,10 @@ class CustomLogits:
             for name, rows in by_name.items():
                 arguments = tuple(calls[row][place][1] for row in rows)
                 own_slots, ends = slots[rows], positions[rows]
-                columns = (
-                    for_device(at[rows], device),
-                    for_device(own_slots, device),
-                    for_device(ends, device),
-                    for_device(self._prompts[own_slots], device),
-                )
-                yield ProcessorCall(name, own_slots, columns, int(ends.max()), arguments)
+                columns = at[rows], own_slots, ends, self._prompts[own_slots]
+                where, whose, behind, prompts = self._upload(columns)
+                there = where, whose, behind, prompts
+                yield ProcessorCall(name, own_slots, there, int(ends.max()), arguments)
 
 
 def run_call(
@@ -103,7 +100,7 @@ def run_call(
     say why, by slot.
     """
     device = logits.device
-    at, slots, ends, prompts = (uploaded(column, device) for column in call.columns)
+    at, slots, ends, prompts = call.columns
     said = tokens[slots, : call.longest]
     behind = torch.arange(call.longest, device=device) >= ends.unsqueeze(1)
     rows = ProcessedRows(said.masked_fill(behind, -1), ends, prompts, call.arguments)

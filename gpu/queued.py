@@ -136,8 +136,10 @@ def deliver(post: Post, call: Callable[[], None]) -> None:
 
 
 def told(plan: StepPlan, error: Exception) -> str:
-    """What is said of a step that raised."""
-    return f"step {plan.step} failed: {type(error).__name__}: {error}"
+    """What is said of a step that raised; of a GPU's errors, whose further lines are advice to who
+    looks for them in kernels, the first line."""
+    lines = str(error).strip().splitlines() or [""]
+    return f"step {plan.step} failed: {type(error).__name__}: {lines[0]}"
 
 
 class QueuedDevice(Generic[Runner]):

@@ -19,6 +19,7 @@ from stepahead.gpu.cuda.changes import Changes, TableShape
 from stepahead.gpu.cuda.decoder import PagedDecoder
 from stepahead.gpu.cuda.device import CudaDevice
 from stepahead.gpu.cuda.graphs import Capture
+from stepahead.gpu.cuda.host_buffers import HostBuffers
 from stepahead.gpu.cuda.opening import Place, open_paged_device
 from stepahead.gpu.cuda.ops import TorchOps, TritonOps
 from stepahead.gpu.cuda.profiling import padding_step
@@ -37,6 +38,7 @@ from .device_driver import call_at_once
 __all__ = [
     "Changes",
     "CudaDevice",
+    "HostBuffers",
     "Mark",
     "OpaqueOps",
     "PagedDecoder",

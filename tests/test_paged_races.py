@@ -5,14 +5,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from stepahead.messages import StepDone, StepFailed
 
 from .device_driver import Driver, make_plan, make_row
 from .paged_devices import (
+    HostBuffers,
     Mark,
     OpaqueOps,
     Staging,
@@ -25,8 +28,7 @@ from .paged_devices import (
 from .test_cpu_device import PROMPTS, RESULT_S
 from .tiny_models import make_folder
 
-STEPS = 8  # more than there are buffers to send them in
-AHEAD = 6  # as many as there are
+STEPS = 8
 
 
 class Gate:
@@ -65,6 +67,9 @@ class Done:
 
     def wait(self) -> None:
         pass
+
+    def is_done(self) -> bool:
+        return True
 
 
 class WithoutGuards(Watched):
@@ -110,11 +115,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_folder(tmp_path_factory.mktemp("model"), "llama", initializer_range=0.5)
 
 
-def decode(
-    folder: Path, *closed: str, streams: type[Watched] = Watched, until: int = AHEAD
-) -> list[list[int]]:
-    """Two rows said over some steps, all of them launched before the gate opens, and `until` of
-    them sent."""
+def decode(folder: Path, *closed: str, streams: type[Watched] = Watched) -> list[list[int]]:
+    """Two rows said over some steps, all of them launched and sent before the gate opens."""
     gate = Gate(*closed)
     made = streams(gate)
     device = open_paged(folder, streams=made)
@@ -124,7 +126,7 @@ def decode(
     for step in range(1, STEPS):
         later = make_plan(step + 1, [(0, 5 + step, 1, True), (1, 2 + step, 1, True)])
         device.launch(later, driver.results.put)
-    for _ in range(until):
+    for _ in range(STEPS):
         assert made.sent.acquire(timeout=RESULT_S)
     if "compute" not in closed:
         ThreadStreams.mark(made).wait()  # computing is ahead of copying as far as it gets
@@ -161,7 +163,7 @@ def test_steps_that_were_launched_ahead_say_what_they_say_one_by_one(
 def test_a_buffer_that_is_written_too_early_would_be_seen(
     folder: Path, expected: list[list[int]]
 ) -> None:
-    assert decode(folder, "compute", streams=WithoutGuards, until=STEPS) != expected
+    assert decode(folder, "compute", streams=WithoutGuards) != expected
 
 
 def test_a_result_that_is_read_too_early_would_be_seen(
@@ -184,12 +186,12 @@ def test_a_result_that_is_written_over_before_it_is_copied_would_be_seen(
 ) -> None:
     monkeypatch.setattr("stepahead.gpu.cuda.runner.sample_rows", OneResult())
 
-    assert decode(folder, "copy", until=STEPS) != expected
+    assert decode(folder, "copy") != expected
 
 
 def test_a_buffer_grows_with_what_is_sent() -> None:
     streams = ThreadStreams()
-    staging = Staging(streams, depth=2)
+    staging = Staging(streams)
     parts = [torch.arange(size).numpy() for size in (3, 0, 5000, 1)]
 
     sent = [staging.send(parts) for _ in range(3)]
@@ -199,6 +201,60 @@ def test_a_buffer_grows_with_what_is_sent() -> None:
     for tensors in sent:
         assert [tensor.tolist() for tensor in tensors] == [part.tolist() for part in parts]
         assert all(tensor.data_ptr() % 16 == 0 for tensor in tensors)
+
+
+def test_sending_waits_for_nothing_that_is_queued() -> None:
+    gate = Gate("compute")
+    streams = ThreadStreams(gate=gate)
+    staging = Staging(streams)
+
+    sent = [staging.send([np.array([number])]) for number in range(20)]  # or it ends here
+    gate.open()
+    streams.mark().wait()
+    streams.close()
+
+    assert [one.tolist() for (one,) in sent] == [[number] for number in range(20)]
+
+
+def test_a_buffer_is_taken_again_when_its_copy_is_done_and_not_before() -> None:
+    gate = Gate("compute")
+    streams = ThreadStreams(gate=gate)
+    buffers = HostBuffers(streams)
+    copied = streams.mark()
+    first = buffers.take(10)
+    buffers.give(first, busy_until=copied)
+
+    second = buffers.take(10)
+    gate.open()
+    copied.wait()
+
+    assert second is not first
+    assert buffers.take(4096) is first
+    assert buffers.take(4097) not in (first, second)
+    streams.close()
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(-3, 4, dtype=np.int64),
+        np.linspace(0, 1, 12, dtype=np.float32).reshape(3, 4),
+        np.array([True, False, True, True, False]),
+        np.arange(6, dtype=np.int32)[::2],
+        np.zeros((0, 2), dtype=np.int64),
+    ],
+)
+def test_arrays_of_any_kind_arrive_as_they_are(array: NDArray[Any]) -> None:
+    streams = ThreadStreams()
+
+    sent = Staging(streams).upload([array, np.array([7], dtype=np.int64), array])
+    streams.mark().wait()
+    streams.close()
+
+    for tensor in (sent[0], sent[2]):
+        assert tensor.numpy().dtype == array.dtype
+        assert tensor.tolist() == array.tolist()
+    assert sent[1].tolist() == [7]
 
 
 def test_after_a_fault_nothing_more_is_done_and_whoever_waits_is_told() -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..token_bans import NgramEnds, WordEnds
-from ..uploads import for_device, uploaded
+from ..uploads import Upload
 
 NEVER = float("-inf")
 
@@ -26,7 +26,7 @@ class Ban(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WordBan:
-    """WordEnds in memory that is quick to upload; tensors of the host."""
+    """WordEnds on the device."""
 
     at: Tensor
     slots: Tensor
@@ -36,23 +36,19 @@ class WordBan:
     has_room: Tensor
 
     @classmethod
-    def of(cls, ends: WordEnds, device: torch.device) -> "WordBan":
+    def of(cls, ends: WordEnds, upload: Upload) -> "WordBan":
         columns = ends.at, ends.slots, ends.places, ends.before, ends.last, ends.has_room
-        return cls(*(for_device(column, device) for column in columns))
+        return cls(*upload(columns))
 
     def apply(self, logits: Tensor, tokens: Tensor) -> None:
-        at, slots, places, before, last, has_room = (
-            uploaded(column, logits.device)
-            for column in (self.at, self.slots, self.places, self.before, self.last, self.has_room)
-        )
-        said = tokens[slots.unsqueeze(1), places]
-        is_here = ((before == said) | (before < 0)).all(dim=1) & has_room
-        _ban(logits, at, last, is_here)
+        said = tokens[self.slots.unsqueeze(1), self.places]
+        is_here = ((self.before == said) | (self.before < 0)).all(dim=1) & self.has_room
+        _ban(logits, self.at, self.last, is_here)
 
 
 @dataclass(frozen=True, slots=True)
 class NgramBan:
-    """NgramEnds in memory that is quick to upload; tensors of the host."""
+    """NgramEnds, those of rows on the device."""
 
     size: int
     longest: int
@@ -61,22 +57,19 @@ class NgramBan:
     positions: Tensor
 
     @classmethod
-    def of(cls, ends: NgramEnds, device: torch.device) -> "NgramBan":
-        columns = (for_device(c, device) for c in (ends.at, ends.slots, ends.positions))
-        return cls(ends.size, ends.longest, *columns)
+    def of(cls, ends: NgramEnds, upload: Upload) -> "NgramBan":
+        return cls(ends.size, ends.longest, *upload((ends.at, ends.slots, ends.positions)))
 
     def apply(self, logits: Tensor, tokens: Tensor) -> None:
-        device, before = logits.device, self.size - 1
-        of_slots = uploaded(self.slots, device)
-        ends = uploaded(self.positions, device)
-        said = tokens[of_slots, : self.longest]  # [rows, longest]; `ends` count
+        before, ends = self.size - 1, self.positions
+        said = tokens[self.slots, : self.longest]  # [rows, longest]; `ends` count
         followers = said[:, before:]  # the last token of each n-gram
-        places = torch.arange(before, said.shape[1], device=device)
+        places = torch.arange(before, said.shape[1], device=logits.device)
         is_here = places < ends.unsqueeze(1)
         for place in range(before):
-            own = tokens[of_slots, ends - before + place]
+            own = tokens[self.slots, ends - before + place]
             is_here &= said[:, place : place + followers.shape[1]] == own.unsqueeze(1)
-        rows = uploaded(self.at, device).unsqueeze(1).expand(followers.shape)
+        rows = self.at.unsqueeze(1).expand(followers.shape)
         _ban(logits, rows, followers, is_here)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...messages import Ints, Logprobs, LogprobsWanted, Longs, RowFailed, StepPlan
 from ..logprobs import AskedRows, Entries
-from ..uploads import for_device, uploaded
+from ..uploads import Upload
 
 PIECE = 2**24  # logits of a prompt that are computed at once: 64 MiB
 
@@ -35,9 +35,9 @@ class _Piece:
 
     told: tuple[_Told, ...]
     top: int
-    asked: Tensor  # [tokens, ids] on the host, short lines padded
-    behind: Tensor  # [tokens] on the host: which logits; of prompts: behind which of the step
-    slots: Tensor | None = None  # [tokens] on the host, of prompts
+    asked: Tensor  # [tokens, ids], short lines padded; this and the rest are on the device
+    behind: Tensor  # [tokens]: which logits; of prompts: behind which of the step
+    slots: Tensor | None = None  # [tokens] of prompts
     positions: Tensor | None = None
 
     @property
@@ -52,9 +52,9 @@ class _Piece:
 class StepTelling:
     """What one step tells of logits, from its plan to its result."""
 
-    def __init__(self, plan: StepPlan, asked: AskedRows, vocab_size: int, device: torch.device):
+    def __init__(self, plan: StepPlan, asked: AskedRows, vocab_size: int, upload: Upload):
         self._asked = asked
-        self._device = device
+        self._upload = upload
         self._vocab_size = vocab_size
         self._prompts = tuple(self._prompt_pieces(plan))
         self._sampled = self._sampled_piece() if len(asked.places) else None
@@ -78,26 +78,23 @@ class StepTelling:
         for piece in self._prompts:
             assert piece.slots is not None
             assert piece.positions is not None
-            raw = logits_of(hidden.index_select(0, self._there(piece.behind))).float()
-            chosen = tokens[self._there(piece.slots), self._there(piece.positions)].long()
-            words.append(tell(raw, chosen, self._there(piece.asked), piece.top))
+            raw = logits_of(hidden.index_select(0, piece.behind)).float()
+            chosen = tokens[piece.slots, piece.positions].long()
+            words.append(tell(raw, chosen, piece.asked, piece.top))
         return words
 
     def raw(self, logits: Tensor) -> Tensor | None:
         """Copies of the logits of sampled tokens that are told of, before anything changes them."""
         if self._sampled is None:
             return None
-        return logits.index_select(0, self._there(self._sampled.behind)).float()
+        return logits.index_select(0, self._sampled.behind).float()
 
     def of_samples(self, raw: Tensor, sampled: Tensor) -> Tensor:
         """Words of the sampled tokens, by what `raw` gave."""
         piece = self._sampled
         assert piece is not None
-        chosen = sampled.index_select(0, self._there(piece.behind)).clamp(min=0).long()
-        return tell(raw, chosen, self._there(piece.asked), piece.top)
-
-    def _there(self, tensor: Tensor) -> Tensor:
-        return uploaded(tensor, self._device)
+        chosen = sampled.index_select(0, piece.behind).clamp(min=0).long()
+        return tell(raw, chosen, piece.asked, piece.top)
 
     # The result
 
@@ -162,8 +159,7 @@ class StepTelling:
         for line, ids in zip(padded, asked, strict=True):
             line[: len(ids)] = ids
         top = max(one.top for one in told)
-        on_host = [for_device(column, self._device) for column in (padded, behind, *of_prompts)]
-        return _Piece(tuple(told), top, *on_host)
+        return _Piece(tuple(told), top, *self._upload((padded, behind, *of_prompts)))
 
 
 def tell(raw: Tensor, chosen: Tensor, asked: Tensor, top: int) -> Tensor:

@@ -26,6 +26,7 @@ from ..reloading import require_same_shape
 from .decoder import PagedDecoder
 from .device import CudaDevice
 from .finding import require_gpu, require_launchers
+from .frames import forget_frames
 from .graphs import Capture, CudaCapture, GraphFacts
 from .kv_memory import KVMemory, kv_dtype_of
 from .matrices import bits_of, weight_bytes
@@ -34,6 +35,7 @@ from .ops import Ops, TritonOps
 from .profiling import profile_memory
 from .reloading import replace_weights
 from .runner import StepRunner
+from .staging import Staging
 from .streams import Around, CudaStreams, Streams, no_waits
 from .tables import DeviceTables
 from .weights import DecoderWeights, load_decoder_weights
@@ -161,33 +163,37 @@ class _Opening:
 
     def make(self) -> tuple[StepRunner, DeviceFacts]:
         """Raises ConfigError where memory does not suffice."""
-        options, device = self._options, self._place.device
-        size = weight_bytes(self._source, self._dtype, bits_of(options))
-        if device.type == "cuda":
-            free, total = free_and_total(device)
-            check_weights(options, size, free=free, total=total)
+        size = weight_bytes(self._source, self._dtype, bits_of(self._options))
+        if self._place.device.type != "cuda":
+            return self._made(size)
+        free, total = free_and_total(self._place.device)
+        check_weights(self._options, size, free=free, total=total)
         try:
-            files = Weights(self._source, self._dtype, device)
-            weights = load_decoder_weights(self._config, files, bits=bits_of(options))
-            pool = self._size_pool(weights, size)
-            host = size_host(options, position_bytes=self._position_bytes)
-            runner = self._runner(weights, pool, host)
-            if device.type == "cuda":
-                # What fills memory runs on another stream than steps, which do not wait for it.
-                torch.cuda.synchronize(device)
-            graphs = GraphFacts()
-            if self._place.capture is not None:
-                runner.warm_up()
-                if options.graph_capture_s > 0:
-                    graphs = runner.capture_graphs(self._place.capture(), options.graph_capture_s)
-            return runner, self._facts(pool, host, graphs)
+            return self._made(size)
         except torch.OutOfMemoryError as error:
-            free, total = free_and_total(device)
+            forget_frames(error)  # who is told may open a smaller one
             raise ConfigError(
-                f"{options.model} does not fit: {size:,} bytes of weights beside its KV, "
-                f"and {free:,} of {total:,} bytes of the GPU are free; take a smaller model, less "
-                "KV, or device='cpu'"
+                f"{self._options.model} does not fit: {size / 1e9:.2f} GB of weights, KV and steps "
+                f"take more than the {free / 1e9:.2f} GB that are free of {total / 1e9:.2f} GB of "
+                "the GPU's memory; take a smaller model, less KV, or device='cpu'"
             ) from error
+
+    def _made(self, size: int) -> tuple[StepRunner, DeviceFacts]:
+        options, device = self._options, self._place.device
+        files = Weights(self._source, self._dtype, device)
+        weights = load_decoder_weights(self._config, files, bits=bits_of(options))
+        pool = self._size_pool(weights, size)
+        host = size_host(options, position_bytes=self._position_bytes)
+        runner = self._runner(weights, pool, host)
+        if device.type == "cuda":
+            # What fills memory runs on another stream than steps, which do not wait for it.
+            torch.cuda.synchronize(device)
+        graphs = GraphFacts()
+        if self._place.capture is not None:
+            runner.warm_up()
+            if options.graph_capture_s > 0:
+                graphs = runner.capture_graphs(self._place.capture(), options.graph_capture_s)
+        return runner, self._facts(pool, host, graphs)
 
     def _size_pool(self, weights: DecoderWeights, size: int) -> PoolSize:
         options, place = self._options, self._place
@@ -212,6 +218,8 @@ class _Opening:
             pinned = place.device.type == "cuda"
             there = torch.device("cpu")
             host_kv = memory(num_blocks=host.num_blocks, device=there, pinned=pinned)
+        streams = place.streams()
+        staging = Staging(streams)
         tables = DeviceTables(
             place.device,
             num_slots=options.num_slots,
@@ -219,13 +227,15 @@ class _Opening:
             block_size=options.block_size,
             num_blocks=pool.num_blocks,
             vocab_size=config.vocab_size,
+            upload=staging.upload,
             processors=self._processors,
         )
         return StepRunner(
             PagedDecoder(config, weights, kv, place.ops, pool.max_model_len),
             tables,
             ops=place.ops,
-            streams=place.streams(),
+            streams=streams,
+            staging=staging,
             kv=kv,
             host=host_kv,
             max_num_tokens=options.max_num_batched_tokens,

@@ -34,7 +34,7 @@ class ProcessorCalls:
         for number, call in enumerate(self._calls):
             processor = self._processors[call.name]
             for part, is_spoiled in run_call(call, processor, logits, tokens, self._raised):
-                at = part.columns[0].to(logits.device, non_blocking=True)
+                at = part.columns[0]
                 known = spoilers[at]
                 spoiler = is_spoiled.int() * (_SPOILED - number)
                 spoilers[at] = torch.where(known == 0, spoiler, known)

@@ -20,6 +20,7 @@ from .attention import processors_of, step_kinds
 from .changes import Changes
 from .decoder import PagedDecoder, StepRows
 from .graphs import Capture, DecodeGraphs, GraphFacts, coarse_sizes, graph_sizes
+from .host_buffers import HostBuffers
 from .kv_memory import KVMemory
 from .logprobs import StepTelling
 from .ops import CopyBlocks, Ops
@@ -68,17 +69,20 @@ class StepRunner:
         *,
         ops: Ops,
         streams: Streams,
+        staging: Staging,
         kv: KVMemory,
         host: KVMemory | None,
         max_num_tokens: int,
     ) -> None:
-        """`host` is where blocks may be moved to, `max_num_tokens` what a step may compute."""
+        """`staging` is of the same streams, and sends what the tables have sent; `host` is where
+        blocks may be moved to, `max_num_tokens` what a step may compute."""
         self.kv = kv
         self.streams = streams
         self.decoder = decoder
         self._tables = tables
         self._ops = ops
-        self._staging = Staging(streams)
+        self._staging = staging
+        self._results = HostBuffers(streams)
         self._refused: dict[int, str] = {}  # by slot, why its request cannot be had
         device = tables.tokens.device
         self._max_rows = max(tables.num_slots // 2, 1)  # the other slots belong to rows that drain
@@ -154,8 +158,10 @@ class StepRunner:
         step.processors = needs.processors
         masks = None if plan.masks is None else self._send_masks(samples, masks_of(plan))
         self.streams.run(step.caught(partial(self._finish, step, sent, needs, masks)))
-        fetched = self.streams.host_words(step.num_words)
-        step.ends_with(self.streams.fetch(lambda: step.words_or(fetched), fetched), fetched)
+        result = self._results.take(step.num_words)
+        words = result.words[: step.num_words]
+        mark = self.streams.fetch(lambda: step.words_or(words), words)
+        step.ends_with(mark, words, partial(self._results.give, result))
         return step
 
     def skip(self, plan: StepPlan) -> None:
@@ -213,7 +219,7 @@ class StepRunner:
         if asked is None:
             return None
         tables = self._tables
-        return StepTelling(plan, asked, tables.sampling.vocab_size, tables.tokens.device)
+        return StepTelling(plan, asked, tables.sampling.vocab_size, self._staging.upload)
 
     def _send_masks(self, samples: Samples, masks: Mapping[int, Ints]) -> RowMasks | None:
         if not masks:

@@ -1,6 +1,6 @@
 """RunningStep: a step that was queued, until its result is read."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from torch import Tensor
@@ -9,6 +9,7 @@ from ...messages import Ints, RowFailed, StepDone, StepPlan, frozen_ints
 from ...messages.arrays import NO_INTS
 from ..row_failures import NOT_NUMBERS, row_failures
 from ..verify import accept
+from .frames import forget_frames
 from .logprobs import StepTelling
 from .processors import ProcessorCalls
 from .samples import Samples
@@ -38,6 +39,7 @@ class RunningStep:
         self.error: Exception | None = None  # what queued work raised, once that is known
         self._mark: Mark | None = None
         self._fetched: Tensor | None = None  # like `words`, on the host
+        self._give_back: Callable[[], None] = lambda: None
 
     def caught(self, work: Work) -> Work:
         """The same work as a stream wants it: what it raises is this step's result, and nothing is
@@ -49,14 +51,19 @@ class RunningStep:
             try:
                 work()
             except Exception as error:  # whatever a model raises fails this step, and no stream
-                _forget_frames(error)
+                forget_frames(error)
                 self.error = error
 
         return run
 
-    def ends_with(self, mark: Mark, fetched: Tensor | None = None) -> None:
-        """The step is done at this mark; then `fetched` holds its words."""
-        self._mark, self._fetched = mark, fetched
+    def ends_with(
+        self,
+        mark: Mark,
+        fetched: Tensor | None = None,
+        give_back: Callable[[], None] = lambda: None,
+    ) -> None:
+        """The step is done at this mark; then `fetched` holds its words, until it is given back."""
+        self._mark, self._fetched, self._give_back = mark, fetched, give_back
 
     @property
     def num_words(self) -> int:
@@ -73,15 +80,16 @@ class RunningStep:
         self._mark.wait()
         self.logits = self.words = None
         self.told.clear()
+        words: Ints = NO_INTS if self._fetched is None else self._fetched.numpy().copy()
+        self._give_back()
         if self.error is not None:
             raise self.error
-        return self._result()
+        return self._result(words)
 
-    def _result(self) -> StepDone:
+    def _result(self, words: Ints) -> StepDone:
         plan = self.plan
-        if self._fetched is None:
+        if not len(words):
             return StepDone(plan.step, NO_INTS, self._failed_beside(()))
-        words: Ints = self._fetched.numpy().copy()
         sampled = words[: len(self._samples)]
         if self._refused:
             sampled[np.isin(self._samples.rows, list(self._refused))] = NOT_NUMBERS
@@ -102,12 +110,3 @@ class RunningStep:
         told = {one.row for one in failed}
         more = (RowFailed(row, why) for row, why in self._refused.items() if row not in told)
         return tuple(sorted((*failed, *more), key=lambda one: one.row))
-
-
-def _forget_frames(error: BaseException | None) -> None:
-    """Let go of what the frames below it hold: of a step for which there was too little memory,
-    all that it had, which the next ones want."""
-    while error is not None:
-        error.__traceback__ = None
-        _forget_frames(error.__cause__)
-        error = error.__context__

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..kernels.adjust import RowMasks
-from ..uploads import uploaded
+from ..uploads import on_host
 from .ops import Ops
 from .sampling_tables import NO_NEEDS, Needs, SamplingTables
 from .typical import keep_typical
@@ -40,7 +40,7 @@ def sample_rows(
         cuts = ops.find_cuts(logits, slots, tables.lines, **top)
     if cuts is not None and needs.typical is not None:
         logits = logits.float()
-        at, mass = (uploaded(column, logits.device) for column in needs.typical)
+        at, mass = needs.typical
         temperature = tables.temperature[slots[at].long()]
         logits[at] = keep_typical(logits[at], temperature, cuts[at], mass)
     sampled = ops.draw(
@@ -89,7 +89,8 @@ def sample_padding(logits: Tensor, ops: Ops) -> None:
     """Sample rows of padding in every way there is, so that no kernel is compiled, nor memory
     asked for, when a request is the first to want something.  # logits [rows, vocab]"""
     device, (rows, vocab) = logits.device, logits.shape
-    tables = SamplingTables(torch.zeros((1, 2), dtype=torch.int32, device=device), vocab)
+    tokens = torch.zeros((1, 2), dtype=torch.int32, device=device)
+    tables = SamplingTables(tokens, vocab, on_host)  # nobody begins, so nothing is uploaded
     tables.fill_all()
     none = torch.full((rows,), -1, dtype=torch.int32, device=device)
     words = torch.zeros((1, -(-vocab // 32)), dtype=torch.int32, device=device)

@@ -23,7 +23,7 @@ from ..logits_processors import LogitsProcessors
 from ..row_pool import RowPlaces
 from ..slots import FLOAT32_MAX, INT32_MAX
 from ..token_bans import BadWords, NoRepeatedNgrams
-from ..uploads import for_device, uploaded
+from ..uploads import Upload
 from .bans import Ban, NgramBan, WordBan
 from .processors import ProcessorCalls
 from .row_table import RowTable
@@ -39,14 +39,14 @@ class Needs:
     has_top: bool = False  # top-k or top-p; this and the next three only of rows that draw
     has_top_p: bool = False
     has_min_p: bool = False
-    typical: tuple[Tensor, Tensor] | None = None  # rows of typical-p and theirs, on the host
+    typical: tuple[Tensor, Tensor] | None = None  # rows of typical-p and theirs
     has_counts: bool = False
     has_biases: bool = False
     has_bans: bool = False
     bans: tuple[Ban, ...] = ()  # by words and n-grams
     processors: ProcessorCalls | None = None
     forbids: tuple[Tensor, Tensor] | None = None  # rows of `processors` that allow only some ids,
-    # and their rows of biases; on the host
+    # and their rows of biases
 
 
 NO_NEEDS = Needs()
@@ -60,13 +60,18 @@ class SamplingTables:
     """Lines and rows of the vocabulary for the slots that want some, and their host's half."""
 
     def __init__(
-        self, tokens: Tensor, vocab_size: int, processors: LogitsProcessors | None = None
+        self,
+        tokens: Tensor,
+        vocab_size: int,
+        upload: Upload,
+        processors: LogitsProcessors | None = None,
     ) -> None:
         """`tokens` are the tokens by slot, on the device, kept up to date by their owner.
         # [num_slots, positions] of int32"""
         num_slots = len(tokens)
         self.tokens = tokens
         self.vocab_size = vocab_size
+        self._upload = upload
         self.lines = torch.zeros(
             (num_slots, line.WIDTH.value), dtype=torch.int32, device=tokens.device
         )
@@ -85,7 +90,7 @@ class SamplingTables:
         self._words = BadWords(num_slots)
         self._ngrams = NoRepeatedNgrams(num_slots)
         self._processors = processors or {}
-        self._custom = CustomLogits(tokens, self._processors)
+        self._custom = CustomLogits(tokens, self._processors, upload)
         self._fills: list[Fill] = []
         self.logprobs: dict[int, LogprobsWanted] = {}
         """Of the slots that asked for any; of the host."""
@@ -104,11 +109,11 @@ class SamplingTables:
         if wishes.has_penalties:
             found[line.COUNTS_ROW.value] = self._fill(counts, slot, Tensor.zero_)
         if len(wishes.logit_bias) or wishes.allowed_token_ids is not None:
-            write = _biases_of(wishes, self.tokens.device)
+            write = _biases_of(wishes, self._upload)
             found[line.BIASES_ROW.value] = self._fill(biases, slot, write)
         if row.banned_ids and row.min_end > row.num_prompt_tokens:
-            words = for_device(_bits_of(row.banned_ids, bans.width), self.tokens.device)
-            copy = partial(Tensor.copy_, other=words, non_blocking=True)
+            (words,) = self._upload((_bits_of(row.banned_ids, bans.width),))
+            copy = partial(Tensor.copy_, other=words)
             found[line.BANS_ROW.value] = self._fill(bans, slot, copy)
         kinds: tuple[CustomLogits | BadWords | NoRepeatedNgrams, ...]
         kinds = (self._custom, self._words, self._ngrams)
@@ -187,8 +192,8 @@ class SamplingTables:
 
     def _typical(self, slots: Longs, uses: Ints) -> tuple[Tensor, Tensor]:
         rows = np.flatnonzero(uses & _TYPICAL)
-        device = self.tokens.device
-        return for_device(rows, device), for_device(self._typical_p[slots[rows]], device)
+        at, mass = self._upload((rows, self._typical_p[slots[rows]]))
+        return at, mass
 
     def _calls(self, slots: Longs, positions: Ints, uses: Ints) -> ProcessorCalls:
         rows = np.flatnonzero(uses & _CUSTOM)
@@ -197,19 +202,19 @@ class SamplingTables:
 
     def _forbids(self, slots: Longs, uses: Ints) -> tuple[Tensor, Tensor] | None:
         rows = np.flatnonzero((uses & _CUSTOM != 0) & (uses & _BIASES != 0))
-        device, (_, biases, _) = self.tokens.device, self._pools
-        return for_device(rows, device), for_device(biases.places.of(slots[rows]), device)
+        _, biases, _ = self._pools
+        at, places = self._upload((rows, biases.places.of(slots[rows])))
+        return at, places
 
     def _bans(self, slots: Longs, positions: Ints, uses: Ints) -> tuple[Ban, ...]:
         has_words, has_ngrams = np.flatnonzero(uses & _WORDS), np.flatnonzero(uses & _NGRAMS)
         bans: list[Ban] = []
-        device = self.tokens.device
         if len(has_words):
             words = self._words.bans(has_words, slots[has_words], positions[has_words])
-            bans += (WordBan.of(ends, device) for ends in words)
+            bans += (WordBan.of(ends, self._upload) for ends in words)
         if len(has_ngrams):
             ngrams = self._ngrams.bans(has_ngrams, slots[has_ngrams], positions[has_ngrams])
-            bans += (NgramBan.of(ends, device) for ends in ngrams)
+            bans += (NgramBan.of(ends, self._upload) for ends in ngrams)
         return tuple(bans)
 
     # The device's half: for queued work
@@ -237,7 +242,7 @@ class SamplingTables:
 
     def forbid(self, logits: Tensor, forbids: tuple[Tensor, Tensor]) -> None:
         """Make what is not allowed impossible again, in float32 logits [rows, vocab]."""
-        at, places = (uploaded(column, logits.device) for column in forbids)
+        at, places = forbids
         _, biases, _ = self._pools
         is_forbidden = biases.rows.whole[places].isnan()
         logits[at] = logits[at].masked_fill(is_forbidden, -torch.inf)
@@ -289,21 +294,23 @@ def _line_of(row: RowState, wishes: Adjustments) -> Ints:
     return words
 
 
-def _biases_of(wishes: Adjustments, device: torch.device) -> Callable[[Tensor], object]:
+def _biases_of(wishes: Adjustments, upload: Upload) -> Callable[[Tensor], object]:
     """Writes a row of biases; what cannot be sampled is NaN."""
-    ids = for_device(np.array(list(wishes.logit_bias), dtype=np.int64), device)
-    values = for_device(np.array(list(wishes.logit_bias.values()), dtype=np.float32), device)
     allowed = wishes.allowed_token_ids
-    allowed_ids = None
-    if allowed is not None:
-        allowed_ids = for_device(np.array(allowed, dtype=np.int64), device)
+    ids, values, allowed_ids = upload(
+        (
+            np.array(list(wishes.logit_bias), dtype=np.int64),
+            np.array(list(wishes.logit_bias.values()), dtype=np.float32),
+            np.array(allowed or (), dtype=np.int64),
+        )
+    )
 
     def write(row: Tensor) -> None:
-        if allowed_ids is None:
+        if allowed is None:
             row.zero_()
         else:
-            row.fill_(torch.nan).index_fill_(0, uploaded(allowed_ids, device), 0.0)
-        row.index_add_(0, uploaded(ids, device), uploaded(values, device))
+            row.fill_(torch.nan).index_fill_(0, allowed_ids, 0.0)
+        row.index_add_(0, ids, values)
 
     return write
 

@@ -9,8 +9,9 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from mmap import mmap
 from queue import SimpleQueue
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -25,6 +26,10 @@ class Mark(Protocol):
     def wait(self) -> None:
         """Wait, without holding the interpreter, until everything before it is done. Raises where
         the machine below is broken; then so does every later mark."""
+        ...
+
+    def is_done(self) -> bool:
+        """Whether waiting would be over at once. Raises as `wait`."""
         ...
 
 
@@ -50,7 +55,8 @@ class Streams(Protocol):
         ...
 
     def host_words(self, count: int) -> Tensor:
-        """Host memory that copies are quickest to and from.  # [count] of int32"""
+        """Host memory that copies are quickest to and from. It is kept until the end: whoever asks
+        for it is to use it again.  # [count] of int32"""
         ...
 
     def close(self) -> None:
@@ -64,9 +70,11 @@ class CudaStreams:
     def __init__(self, device: torch.device, around: Around = nullcontext) -> None:
         """`around` is entered for every piece of work, such as a ban of synchronisation."""
         self._device = device
-        self._compute = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._copy = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        idle = _IDLE.setdefault(device, [])
+        self._compute, self._copy = idle.pop() if idle else (_stream(device), _stream(device))
         self._around = around
+        self._host_words: list[Tensor] = []
+        self._is_closed = False
 
     def run(self, work: Work) -> None:
         with torch.inference_mode(), torch.cuda.stream(self._compute), self._around():
@@ -89,12 +97,41 @@ class CudaStreams:
         return _CudaMark(self._compute)
 
     def host_words(self, count: int) -> Tensor:
-        return torch.empty(count, dtype=torch.int32, pin_memory=True)
+        words = torch.frombuffer(mmap(-1, 4 * count), dtype=torch.int32)  # pages of its own
+        _require(_runtime().cudaHostRegister(words.data_ptr(), 4 * count, 0))
+        self._host_words.append(words)
+        return words
 
     def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
         with suppress(RuntimeError):  # a GPU that is broken has told whoever waited
             self._compute.synchronize()
             self._copy.synchronize()
+            for words in self._host_words:
+                _require(_runtime().cudaHostUnregister(words.data_ptr()))
+            _IDLE[self._device].append((self._compute, self._copy))
+        self._host_words.clear()
+
+
+_IDLE: dict[torch.device, list[tuple[torch.cuda.Stream, torch.cuda.Stream]]] = {}
+"""Streams that were closed, for whoever is next on a GPU: torch keeps some 32 MiB for every stream
+that products ran on, to the end of the process."""
+
+
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch's own
+
+
+def _runtime() -> Any:
+    """The CUDA runtime, whose calls return a code."""
+    return torch.cuda.cudart()  # type: ignore[no-untyped-call]  # torch's own
+
+
+def _require(code: Any) -> None:
+    """Raise RuntimeError where a call did not do what it should."""
+    torch.cuda.check_error(code)
 
 
 @contextmanager
@@ -119,6 +156,9 @@ class _CudaMark:
     def wait(self) -> None:
         self._event.synchronize()
         self._kept = None
+
+    def is_done(self) -> bool:
+        return bool(self._event.query())  # type: ignore[no-untyped-call]  # torch's own
 
 
 class ThreadStreams:
@@ -178,6 +218,12 @@ class _ThreadMark:
 
     def wait(self) -> None:
         self.done.result()
+
+    def is_done(self) -> bool:
+        if self.done.done():
+            self.wait()
+            return True
+        return False
 
 
 class _Fifo:

@@ -6,6 +6,7 @@ import torch
 from ...messages import StepPlan
 from ..kernels.row_updates import RowTables
 from ..logits_processors import LogitsProcessors
+from ..uploads import Upload
 from .changes import Changes, TableShape
 from .sampling_tables import SamplingTables
 
@@ -28,6 +29,7 @@ class DeviceTables:
         block_size: int,
         num_blocks: int,
         vocab_size: int,
+        upload: Upload,
         processors: LogitsProcessors | None = None,
     ) -> None:
         self.block_size = block_size
@@ -36,7 +38,7 @@ class DeviceTables:
         width = max_model_len + 1
         self.tokens = torch.zeros((num_slots, width), dtype=torch.int32, device=device)
         self.block_table = torch.zeros((num_slots, max_blocks), dtype=torch.int32, device=device)
-        self.sampling = SamplingTables(self.tokens, vocab_size, processors)
+        self.sampling = SamplingTables(self.tokens, vocab_size, upload, processors)
         self.rows = RowTables.of((self.tokens, self.block_table, self.sampling.lines))
         self._shapes = (
             TableShape("the tokens", num_slots, width, end=vocab_size),

@@ -12,6 +12,7 @@ from stepahead.gpu.masks import allowed_tokens
 from stepahead.gpu.row_failures import NONE_LEFT, NOT_NUMBERS
 from stepahead.gpu.sampling import SamplingRows, sample
 from stepahead.gpu.slots import SlotTables
+from stepahead.gpu.uploads import on_host
 from stepahead.messages import Adjustments, Floats, Ints, RowState
 from stepahead.messages.arrays import Longs
 from stepahead.messages.token_bias import TokenBias
@@ -69,7 +70,7 @@ class Both:
         self.slots = SlotTables(SLOTS, LENGTH - 1, 16)
         self._adjuster = Adjuster(self.slots.tokens)
         self.tokens = torch.from_numpy(self.slots.tokens)  # one memory, written by both devices
-        self.tables = sampling_tables.SamplingTables(self.tokens, VOCAB)
+        self.tables = sampling_tables.SamplingTables(self.tokens, VOCAB, on_host)
         self.ends = np.zeros(SLOTS, dtype=np.int32)
 
     def start(self, slot: int) -> None:
