@@ -4,6 +4,7 @@ Nothing here depends on how long a row is, only on how many rows there are and h
 at most: a decode step that a graph was captured for is the same at any lengths.
 """
 
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -138,27 +139,41 @@ def splitting(num_rows: int, kv_heads: int, *, most_positions: int, processors: 
 
 @dataclass(frozen=True, slots=True)
 class StepKind:
-    """What the choice of kernels depends on, of a step whose rows share nothing."""
+    """What the choice of kernels depends on."""
 
     num_rows: int
     longest: int
     has_singles: bool = False
+    num_tiles: int = 0  # of rows that share blocks
 
 
 def step_kinds(
-    max_rows: int, heads: int, kv_heads: int, *, most_positions: int, processors: int
+    max_rows: int,
+    max_tiles: int,
+    heads: int,
+    kv_heads: int,
+    *,
+    most_positions: int,
+    processors: int,
 ) -> list[StepKind]:
     """Steps that between them launch every kernel that one of up to `max_rows` rows may launch."""
-    apart: dict[Splitting, int] = {}
-    for rows in range(1, max_rows + 1):
-        split = splitting(rows, kv_heads, most_positions=most_positions, processors=processors)
-        apart.setdefault(split, rows)
+    known = {"most_positions": most_positions, "processors": processors}
+    all_rows = _one_of_each(max_rows, lambda rows: splitting(rows, kv_heads, **known))
+    all_tiles = _one_of_each(max_tiles, lambda tiles: shared_splits(tiles, kv_heads, **known))
     longest = longest_of_tiles(heads // kv_heads)
     return [
-        *(StepKind(rows, 1) for rows in apart.values()),
-        *(StepKind(rows, longest[0], has_singles=True) for rows in apart.values()),
+        *(StepKind(rows, 1, num_tiles=tiles) for rows in all_rows for tiles in (0, *all_tiles)),
+        *(StepKind(rows, longest[0], has_singles=True) for rows in all_rows),
         *(StepKind(1, most, has_singles) for most in longest for has_singles in (False, True)),
     ]
+
+
+def _one_of_each(most: int, kind_of: Callable[[int], Hashable]) -> Collection[int]:
+    """Of the numbers from 1 to `most` the first of each kind."""
+    found: dict[Hashable, int] = {}
+    for number in range(1, most + 1):
+        found.setdefault(kind_of(number), number)
+    return found.values()
 
 
 def shared_splits(num_tiles: int, kv_heads: int, *, most_positions: int, processors: int) -> int:

@@ -1,7 +1,7 @@
 """StepRunner: queues one step after the other, and never waits for what it has queued."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -109,8 +109,8 @@ class StepRunner:
             self._copy_in: CopyBlocks = copier(kv.memories, host.memories)
 
     def warm_up(self) -> None:
-        """Run padding in every way in which steps are run, but for those of rows that share blocks,
-        so that no kernel is compiled while requests wait. No step is queued."""
+        """Run padding in every way in which steps are run, so that no kernel is compiled while
+        requests wait. No step is queued."""
         self.streams.run(self._run_padding)
         self.streams.mark().wait()
 
@@ -257,6 +257,7 @@ class StepRunner:
             self._copy_in(zero - 1, zero)
         kinds = step_kinds(
             self._max_rows,
+            self._sharing.most_tiles(self._max_rows),
             config.num_heads,
             config.num_kv_heads,
             most_positions=tables.block_table.shape[1] * self.kv.block_size,
@@ -267,6 +268,8 @@ class StepRunner:
             num_tokens = max(kind.num_rows, _FEW_TOKENS[number % len(_FEW_TOKENS)])
             inputs = self._inputs.first(min(num_tokens, len(self._inputs.token_ids)), kind.num_rows)
             rows = StepRows(tables.block_table, kind.longest, has_singles=kind.has_singles)
+            if kind.num_tiles:
+                rows = replace(rows, shared=self._sharing.nothing(kind.num_rows, kind.num_tiles))
             self.decoder.logits(self.decoder.forward(inputs, rows))
 
     def _decode(self, num_rows: int, is_shared: bool = False) -> None:

@@ -75,6 +75,14 @@ class Sharing:
                 return Route(NO_INTS, graphs, size)
         return Route(NO_INTS if found is None else found.words(num_rows, len(found.tiles)))
 
+    def most_tiles(self, num_rows: int) -> int:
+        """Tiles that so many rows are cut into at most."""
+        return most_tiles(num_rows, self._rows_per_tile)
+
+    def nothing(self, num_rows: int, num_tiles: int) -> SharedRuns:
+        """What rows of padding share."""
+        return SharedRuns.of(self._words.new_zeros(2 * num_rows + 4 * num_tiles), num_rows)
+
     def captured(self, num_rows: int) -> SharedRuns:
         """What a graph of so many rows reads; `keep` puts the next step's there."""
         return SharedRuns.of(self._words[: self._size(num_rows)], num_rows)
@@ -84,7 +92,7 @@ class Sharing:
         self._words[: len(words)].copy_(words)
 
     def _words_of(self, found: SharedRows, num_rows: int) -> Ints:
-        return found.words(num_rows, most_tiles(num_rows, self._rows_per_tile))
+        return found.words(num_rows, self.most_tiles(num_rows))
 
     def _size(self, num_rows: int) -> int:
-        return 2 * num_rows + 4 * most_tiles(num_rows, self._rows_per_tile)
+        return 2 * num_rows + 4 * self.most_tiles(num_rows)

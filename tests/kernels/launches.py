@@ -29,9 +29,17 @@ from stepahead.gpu.options import DeviceOptions
 
 from ..device_driver import Driver, call_at_once, make_row
 
-# Hidden and inner sizes of whole groups; logits of an odd number of stretches.
+# Sizes of whole groups; heads whose shared blocks are worth reading once; logits of an odd number
+# of stretches.
 CONFIG = replace(
-    SHAPES["tiny"], hidden_size=64, intermediate_size=96, num_layers=1, windows=(None,)
+    SHAPES["tiny"],
+    hidden_size=64,
+    num_layers=1,
+    num_heads=16,
+    num_kv_heads=8,
+    head_dim=128,
+    intermediate_size=96,
+    windows=(None,),
 )
 SAMPLING: tuple[dict[str, object], ...] = (
     {"temperature": 1.0},
@@ -77,7 +85,7 @@ def serve(device: Any) -> None:
 
     def run(rows: list[tuple[int, int, int, bool]], sampling: dict[str, object]) -> None:
         new_rows = [
-            make_row(slot, [1] * (start + length), range(start // 16 + 1), **sampling)
+            make_row(slot, [1] * (start + length), range((start + length) // 16 + 1), **sampling)
             for slot, start, length, _ in rows
         ]
         driver.run(rows, new_rows)
@@ -86,9 +94,10 @@ def serve(device: Any) -> None:
         for length in (1, 2, 9, 40, 100):
             run([(0, 0, length, True)], sampling)
             for count in (1, 2, 3, 5, 31):
-                singles = [(1 + row, 7, 1, True) for row in range(count)]
-                run(singles, sampling)
-                run([*singles, (0, 0, length, True)], sampling)
+                for start in (7, 500):  # with many blocks, all of which they share, or none
+                    singles = [(1 + row, start, 1, True) for row in range(count)]
+                    run(singles, sampling)
+                    run([*singles, (0, 0, length, True)], sampling)
 
 
 def new_launches(**changes: Any) -> list[str]:
