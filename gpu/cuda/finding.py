@@ -37,8 +37,7 @@ def find_gpu() -> GpuFacts:
             torch.cuda.init()  # type: ignore[no-untyped-call]
             name, capability = torch.cuda.get_device_name(), torch.cuda.get_device_capability()
     except (RuntimeError, AssertionError) as error:
-        fault = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        return GpuFacts(torch_version=torch_version, cuda_version=cuda_version, fault=fault)
+        return GpuFacts(torch_version=torch_version, cuda_version=cuda_version, fault=_said(error))
     return GpuFacts(
         torch_version=torch_version,
         cuda_version=cuda_version,
@@ -46,6 +45,11 @@ def find_gpu() -> GpuFacts:
         capability=capability,
         has_triton=importlib.util.find_spec("triton") is not None,
     )
+
+
+def _said(error: Exception) -> str:
+    """The first line of what an error says."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def require_launchers() -> None:
@@ -57,8 +61,8 @@ def require_launchers() -> None:
         _ = driver.active  # builds what all kernels need, unless that was built before
     except Exception as error:  # of a compiler that is not there, or that fails
         raise ConfigError(
-            f"device is 'cuda', and Triton cannot build what starts its kernels ({error}); it "
-            "needs a C compiler and Python's headers (gcc, python3-dev), or take device='cpu'"
+            f"device is 'cuda', and Triton cannot build what starts its kernels ({_said(error)}); "
+            "it needs a C compiler and Python's headers (gcc, python3-dev), or take device='cpu'"
         ) from error
 
 
