@@ -114,8 +114,9 @@ def paged_attention_kernel(
     begin = 0
     if HAS_WINDOW:
         begin = tl.maximum(first_position - window + 1, 0) // BLOCK_N * BLOCK_N
-    elif not IS_DECODE:
-        # Most tiles are seen whole by every line: only the last ones need a mask.
+    elif not IS_DECODE and BLOCK_M > 16:
+        # Most tiles are seen whole by every line: only the last ones need a mask. With so few lines
+        # the mask is nothing beside the keys, and a second loop takes registers.
         seen_by_all = (first_position + 1) // BLOCK_N * BLOCK_N
         best, total, out = _attend(
             query, position, begin, seen_by_all, best, total, out, keys_ptr, values_ptr, table_ptr,
@@ -311,7 +312,7 @@ def _flags(scores: Scores) -> dict[str, bool]:
     }
 
 
-_KINDS = {1: "decode", 16: "a few tokens"}
+_KINDS = {1: "decode", 2: "two tokens", 16: "a few tokens"}
 
 
 def _builds() -> Iterator[Build]:
@@ -319,7 +320,7 @@ def _builds() -> Iterator[Build]:
     plain, all_at_once = Scores(1.0), Scores(1.0, 4096, 50.0, torch.empty(0))
     name = "32 + 8 heads of 128"
     for capability in (80, 90):
-        for longest in (1, 16, 2048):
+        for longest in (1, 2, 16, 2048):
             yield _build(name, wide, longest, plain, capability)
             extra = f"{name}, window, soft-cap and sinks"
             yield _build(extra, wide, longest, all_at_once, capability)
@@ -368,7 +369,7 @@ def _build(
         capabilities=(capability,),
         uses_tensor_cores=True,
         loads_ahead=True,
-        uses_warp_groups=longest > 1 and capability >= 90,
+        uses_warp_groups=tile["BLOCK_M"] >= 64 and capability >= 90,
     )
 
 
