@@ -95,8 +95,10 @@ def sample_padding(logits: Tensor, ops: Ops) -> None:
     none = torch.full((rows,), -1, dtype=torch.int32, device=device)
     words = torch.zeros((1, -(-vocab // 32)), dtype=torch.int32, device=device)
     everything = Needs(has_counts=True, has_biases=True, has_bans=True)
-    for needs in (NO_NEEDS, everything):
-        for masks in (None, RowMasks(words, none)):
+    for masks in (None, RowMasks(words, none)):
+        # In float32 already where something of the host's stands between wishes and bans.
+        ops.adjust(logits.float(), none, none, tables.bans(everything, masks))
+        for needs in (NO_NEEDS, everything):
             for has_top, has_top_p in ((False, False), (True, False), (True, True)):
                 cuts = replace(needs, has_min_p=True, has_top=has_top, has_top_p=has_top_p)
                 sample_rows(logits, none, none, tables, cuts, masks, ops=ops)

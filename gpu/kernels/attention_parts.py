@@ -132,10 +132,10 @@ def folded(score, values, best, total, out):
 
 
 @triton.jit
-def share_of(low, high, split, BLOCK_N: tl.constexpr, SPLITS: tl.constexpr, LEAST: tl.constexpr):
+def share_of(low, high, split, splits, least, BLOCK_N: tl.constexpr):
     """The positions that a split looks at: whole tiles, as equal as they can be, at least so many
     if there are any."""
-    size = tl.maximum(tl.cdiv(tl.cdiv(high - low, BLOCK_N), SPLITS), LEAST) * BLOCK_N
+    size = tl.maximum(tl.cdiv(tl.cdiv(high - low, BLOCK_N), splits), least) * BLOCK_N
     begin = low + split * size
     return begin, tl.minimum(begin + size, high)
 

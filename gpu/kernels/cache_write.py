@@ -8,7 +8,7 @@ from torch import Tensor
 from .build import Build, wide_enough
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("table_stride",))
 def cache_write_kernel(
     qkv_ptr,
     query_ptr,

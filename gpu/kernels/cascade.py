@@ -35,7 +35,7 @@ _LOG2_E = 1.4426950408889634
 
 
 @triton.jit(
-    do_not_specialize=("table_stride",),
+    do_not_specialize=("table_stride", "splits"),
     do_not_specialize_on_alignment=(*NEVER_ALIGNED, "order_ptr", "tiles_ptr"),
 )
 def shared_kernel(
@@ -53,14 +53,14 @@ def shared_kernel(
     table_stride,
     scale,
     softcap,
+    splits,  # no constant: they change with the number of tiles
     GROUP: tl.constexpr,  # query heads of a key head
     DIM: tl.constexpr,
     WIDTH: tl.constexpr,  # at least DIM
     PAGE: tl.constexpr,  # positions of a block
     BLOCK_M: tl.constexpr,  # query heads times rows of a tile
     BLOCK_N: tl.constexpr,  # keys looked at together
-    SPLITS: tl.constexpr,
-    LEAST: tl.constexpr,
+    LEAST: tl.constexpr,  # tiles of keys that a split has at least
     PADDING: tl.constexpr,
     HAS_SOFTCAP: tl.constexpr,
     HAS_KV_SCALES: tl.constexpr,
@@ -73,7 +73,7 @@ def shared_kernel(
     first = tl.load(tile_ptr)
     num_rows = tl.load(tile_ptr + 1)
     slot = tl.load(tile_ptr + 2)
-    begin, end = share_of(0, tl.load(tile_ptr + 3), split, BLOCK_N, SPLITS, LEAST)
+    begin, end = share_of(0, tl.load(tile_ptr + 3), split, splits, LEAST, BLOCK_N)
     if begin >= end:
         return
     line = tl.arange(0, BLOCK_M)
@@ -95,7 +95,7 @@ def shared_kernel(
     if HAS_KV_SCALES:
         out *= tl.load(kv_scales_ptr + tl.num_programs(1) + kv_head)
     line_of_part = row.to(tl.int64) * (tl.num_programs(1) * GROUP) + head
-    part = parts_ptr + (line_of_part * SPLITS + split) * (DIM + PADDING)
+    part = parts_ptr + (line_of_part * splits + split) * (DIM + PADDING)
     store_part(part, best, total, out, is_line, DIM, WIDTH)
 
 
@@ -167,7 +167,8 @@ def attend_shared(
         rows.block_table.stride(0),
         scores.scale,
         scores.softcap or 0.0,
-        **_constants(shape, splits),
+        splits,
+        **_constants(shape),
         HAS_SOFTCAP=scores.softcap is not None,
         HAS_KV_SCALES=kv_scales is not None,
         **pipelined(query.dtype, _num_warps(capability_of(query.device))),
@@ -280,12 +281,11 @@ def _num_warps(capability: int) -> int:
     return 4 if capability >= 90 else 8
 
 
-def _constants(shape: dict[str, int], splits: int) -> dict[str, int]:
+def _constants(shape: dict[str, int]) -> dict[str, int]:
     return {
         **shape,
         "BLOCK_M": max(_BLOCK_M, wide_enough(shape["GROUP"])),
         "BLOCK_N": BLOCK_N,
-        "SPLITS": splits,
         "LEAST": LEAST,
         "PADDING": PADDING,
     }
@@ -305,11 +305,12 @@ def _builds() -> Iterator[Build]:
                     **dict.fromkeys(("parts_ptr", "kv_scales_ptr"), "*fp32"),
                     **dict.fromkeys(("starts_ptr", "order_ptr", "tiles_ptr"), "*i32"),
                     "block_table_ptr": "*i32",
-                    **dict.fromkeys(("query_stride", "kv_stride", "table_stride"), "i32"),
+                    **dict.fromkeys(("query_stride", "kv_stride"), "i32"),
+                    **dict.fromkeys(("table_stride", "splits"), "i32"),
                     **dict.fromkeys(("scale", "softcap"), "fp32"),
                 },
                 constants={
-                    **_constants(shape_constants(32, 8, 128, 16), SPLITS),
+                    **_constants(shape_constants(32, 8, 128, 16)),
                     "HAS_SOFTCAP": extra == ", soft-cap",
                     "HAS_KV_SCALES": is_e4m3,
                 },

@@ -50,7 +50,7 @@ class Parts:
 
 
 @triton.jit(
-    do_not_specialize=("table_stride", "window"),
+    do_not_specialize=("table_stride", "window", "splits", "least"),
     do_not_specialize_on_alignment=(*NEVER_ALIGNED, "shared_ptr"),
 )
 def split_decode_kernel(
@@ -70,14 +70,14 @@ def split_decode_kernel(
     scale,
     softcap,
     window,
+    splits,  # this and the next are no constants: they change with the number of rows
+    least,  # tiles of keys that a split has at least
     GROUP: tl.constexpr,  # query heads of a key head
     DIM: tl.constexpr,
     WIDTH: tl.constexpr,  # at least DIM
     PAGE: tl.constexpr,  # positions of a block
     BLOCK_M: tl.constexpr,  # at least GROUP, and what a tensor core wants
     BLOCK_N: tl.constexpr,  # keys looked at together
-    SPLITS: tl.constexpr,
-    LEAST: tl.constexpr,  # tiles of keys that a split has at least
     PADDING: tl.constexpr,
     HAS_SHARED: tl.constexpr,
     HAS_SOFTCAP: tl.constexpr,
@@ -94,7 +94,7 @@ def split_decode_kernel(
         return
     length = tl.load(lengths_ptr + row)
     low = _first_of(shared_ptr, row, length, window, HAS_SHARED)
-    begin, end = share_of(low, length, split, BLOCK_N, SPLITS, LEAST)
+    begin, end = share_of(low, length, split, splits, least, BLOCK_N)
     if begin >= end:
         return
     line = tl.arange(0, BLOCK_M)
@@ -113,7 +113,7 @@ def split_decode_kernel(
     if HAS_KV_SCALES:
         out *= tl.load(kv_scales_ptr + tl.num_programs(1) + kv_head)
     line_of_part = row.to(tl.int64) * (tl.num_programs(1) * GROUP) + head
-    part = parts_ptr + (line_of_part * SPLITS + split) * (DIM + PADDING)
+    part = parts_ptr + (line_of_part * splits + split) * (DIM + PADDING)
     store_part(part, best, total, out, line < GROUP, DIM, WIDTH)
 
 
@@ -128,7 +128,7 @@ def store_part(part_ptr, best, total, out, is_line, DIM: tl.constexpr, WIDTH: tl
 
 
 @triton.jit(
-    do_not_specialize=("window",),
+    do_not_specialize=("window", "least"),
     do_not_specialize_on_alignment=(*NEVER_ALIGNED, "shared_ptr"),
 )
 def merge_kernel(
@@ -141,11 +141,11 @@ def merge_kernel(
     shared_ptr,
     sinks_ptr,
     window,
+    least,
     DIM: tl.constexpr,
     WIDTH: tl.constexpr,
     BLOCK_N: tl.constexpr,
     SPLITS: tl.constexpr,
-    LEAST: tl.constexpr,
     SHARED_SPLITS: tl.constexpr,  # 0: there are no parts of shared positions
     SHARED_LEAST: tl.constexpr,
     PADDING: tl.constexpr,
@@ -162,12 +162,12 @@ def merge_kernel(
     length = tl.load(lengths_ptr + row)
     low = _first_of(shared_ptr, row, length, window, HAS_SHARED)
     part, is_used, best, total = _parts_of(
-        parts_ptr, line, low, length, DIM, BLOCK_N, SPLITS, LEAST, PADDING
+        parts_ptr, line, low, length, least, DIM, BLOCK_N, SPLITS, PADDING
     )
     largest = tl.max(best, 0)
     if HAS_SHARED:
         shared_part, shared_is_used, shared_best, shared_total = _parts_of(
-            shared_parts_ptr, line, 0, low, DIM, BLOCK_N, SHARED_SPLITS, SHARED_LEAST, PADDING
+            shared_parts_ptr, line, 0, low, SHARED_LEAST, DIM, BLOCK_N, SHARED_SPLITS, PADDING
         )
         largest = tl.maximum(largest, tl.max(shared_best, 0))
     sum_of_weights = 0.0
@@ -202,15 +202,15 @@ def _parts_of(
     line,
     low,
     high,
+    least,
     DIM: tl.constexpr,
     BLOCK_N: tl.constexpr,
     SPLITS: tl.constexpr,
-    LEAST: tl.constexpr,
     PADDING: tl.constexpr,
 ):
     """Each split's part: where it is, whether there is one, its largest score and its sum."""
     split = tl.arange(0, SPLITS)
-    begin, end = share_of(low, high, split, BLOCK_N, SPLITS, LEAST)
+    begin, end = share_of(low, high, split, SPLITS, least, BLOCK_N)
     is_used = begin < end  # the others wrote nothing
     part = parts_ptr + (line * SPLITS + split) * (DIM + PADDING)
     best = tl.load(part + DIM, mask=is_used, other=float("-inf"))
@@ -287,7 +287,9 @@ def split_keys(
         scores.scale,
         scores.softcap or 0.0,
         scores.window or 0,
-        **_constants(head_constants(query, keys, rows.block_size), splits, least),
+        splits,
+        least,
+        **_constants(head_constants(query, keys, rows.block_size)),
         HAS_SHARED=shared is not None,
         HAS_SOFTCAP=scores.softcap is not None,
         HAS_KV_SCALES=kv_scales is not None,
@@ -318,16 +320,16 @@ def merge(
         rows.slots if shared is None else shared,
         out if scores.sinks is None else scores.sinks,
         scores.window or 0,
+        parts.least,
         **_merge_constants(dim, parts, shared_parts),
         HAS_SINKS=scores.sinks is not None,
         num_warps=_NUM_WARPS,
     )
 
 
-def _constants(shape: dict[str, int], splits: int, least: int) -> dict[str, int]:
+def _constants(shape: dict[str, int]) -> dict[str, int]:
     block_m = max(wide_enough(shape["GROUP"]), 16)
-    tile = {"BLOCK_M": block_m, "BLOCK_N": BLOCK_N, "SPLITS": splits}
-    return {**shape, **tile, "LEAST": least, "PADDING": PADDING}
+    return {**shape, "BLOCK_M": block_m, "BLOCK_N": BLOCK_N, "PADDING": PADDING}
 
 
 def _merge_constants(dim: int, parts: Parts, shared: Parts | None) -> dict[str, int]:
@@ -336,7 +338,6 @@ def _merge_constants(dim: int, parts: Parts, shared: Parts | None) -> dict[str, 
         "WIDTH": max(wide_enough(dim), 16),
         "BLOCK_N": BLOCK_N,
         "SPLITS": parts.splits,
-        "LEAST": parts.least,
         "SHARED_SPLITS": 0 if shared is None else shared.splits,
         "SHARED_LEAST": 1 if shared is None else shared.least,
         "PADDING": PADDING,
@@ -358,11 +359,11 @@ def _builds() -> Iterator[Build]:
                 **columns,
                 "block_table_ptr": "*i32",
                 **dict.fromkeys(("query_stride", "kv_stride"), "i32"),
-                **dict.fromkeys(("table_stride", "window"), "i32"),
+                **dict.fromkeys(("table_stride", "window", "splits", "least"), "i32"),
                 **dict.fromkeys(("scale", "softcap"), "fp32"),
             },
             constants={
-                **_constants(shape_constants(32, 8, 128, 16), SPLITS, 1),
+                **_constants(shape_constants(32, 8, 128, 16)),
                 "HAS_SHARED": extra == ", behind shared blocks",
                 "HAS_SOFTCAP": extra == ", soft-cap",
                 "HAS_KV_SCALES": is_e4m3,
@@ -385,7 +386,7 @@ def _builds() -> Iterator[Build]:
                 **dict.fromkeys(("parts_ptr", "shared_parts_ptr"), "*fp32"),
                 **columns,
                 **dict.fromkeys(("out_ptr", "sinks_ptr"), "*bf16"),
-                "window": "i32",
+                **dict.fromkeys(("window", "least"), "i32"),
             },
             constants={**_merge_constants(128, parts, shared), "HAS_SINKS": True},
             aligned=("parts_ptr", "shared_parts_ptr", "out_ptr"),

@@ -207,7 +207,7 @@ def test_padding_is_sampled_in_every_way_that_there_is() -> None:
     sampler.sample_padding(torch.zeros(3, VOCAB, dtype=torch.bfloat16), kinds)
 
     assert kinds.seen == {
-        *(("adjust", torch.bfloat16, has_masks) for has_masks in (False, True)),
+        *(("adjust", dtype, has_masks) for dtype in floats for has_masks in (False, True)),
         *(("cuts", dtype, *top) for dtype in floats for top in tops),
         *(("draw", dtype, has_cuts) for dtype in floats for has_cuts in (False, True)),
     }
