@@ -20,9 +20,10 @@ from ..kernels.paged_attention import (
     paged_attention,
     paged_attention_reference,
 )
-from ..kernels.split_decode import BLOCK_N, split_decode
+from ..kernels.split_decode import split_decode
 
 _MOST_SPLITS = 32
+_KEYS_OF_TILE = 64  # at most
 
 
 @cache
@@ -184,4 +185,4 @@ def shared_splits(num_tiles: int, kv_heads: int, *, most_positions: int, process
 
 def _most_splits(most_positions: int, least: int) -> int:
     """Splits that have any keys in the longest row that there can be."""
-    return wide_enough(-(-most_positions // (least * BLOCK_N)))
+    return wide_enough(-(-most_positions // (least * _KEYS_OF_TILE)))

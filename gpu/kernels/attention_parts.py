@@ -59,6 +59,12 @@ def shape_constants(heads: int, kv_heads: int, dim: int, block_size: int) -> dic
     return {"GROUP": group, "DIM": dim, "WIDTH": max(wide_enough(dim), 16), "PAGE": block_size}
 
 
+def keys_of_tile(width: int) -> int:
+    """How many keys a program looks at together: for heads wider than 128 shared memory has room
+    for half as many."""
+    return 64 if width <= 128 else 32
+
+
 @cache
 def capability_of(device: torch.device) -> int:
     """The compute capability that kernels are configured for; 90 in the interpreter."""

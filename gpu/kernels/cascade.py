@@ -21,12 +21,13 @@ from .attention_parts import (
     attended,
     capability_of,
     head_constants,
+    keys_of_tile,
     pipelined,
     shape_constants,
     share_of,
 )
 from .build import Build, wide_enough
-from .split_decode import BLOCK_N, PADDING, Parts, merge, split_keys, store_part
+from .split_decode import PADDING, Parts, merge, split_keys, store_part
 
 SPLITS = 8  # of a group's keys at most, as far as the estimate of what it saves goes
 LEAST = 4  # tiles of a split: what a part costs to merge is little beside 256 keys
@@ -171,7 +172,7 @@ def attend_shared(
         **_constants(shape),
         HAS_SOFTCAP=scores.softcap is not None,
         HAS_KV_SCALES=kv_scales is not None,
-        **pipelined(query.dtype, _num_warps(capability_of(query.device))),
+        **pipelined(query.dtype, _num_warps(capability_of(query.device), shape["WIDTH"])),
     )
     return parts
 
@@ -276,28 +277,31 @@ def _partial_reference(
     return out.flatten(1, 2), best.flatten(1, 2), weight.sum(dim=-1).flatten(1, 2)
 
 
-def _num_warps(capability: int) -> int:
-    # The one-warp instructions before sm_90 take more registers: four warps would spill.
-    return 4 if capability >= 90 else 8
+def _num_warps(capability: int, width: int) -> int:
+    # The one-warp instructions before sm_90 take more registers, and so do wide heads: four warps
+    # would spill.
+    return 4 if capability >= 90 and width <= 128 else 8
 
 
 def _constants(shape: dict[str, int]) -> dict[str, int]:
     return {
         **shape,
         "BLOCK_M": max(_BLOCK_M, wide_enough(shape["GROUP"])),
-        "BLOCK_N": BLOCK_N,
+        "BLOCK_N": keys_of_tile(shape["WIDTH"]),
         "LEAST": LEAST,
         "PADDING": PADDING,
     }
 
 
 def _builds() -> Iterator[Build]:
-    name = "32 + 8 heads of 128"
-    for extra, kept in (("", "*bf16"), (", soft-cap", "*bf16"), (", e4m3", "*fp8e4nv")):
-        is_e4m3 = kept != "*bf16"
+    kinds = [((32, 8, 128), extra) for extra in ("", ", soft-cap", ", e4m3")]
+    for shape, extra in (*kinds, ((12, 4, 256), "")):
+        is_e4m3 = extra == ", e4m3"
+        kept = "*fp8e4nv" if is_e4m3 else "*bf16"
         for capability in (90,) if is_e4m3 else (80, 90):
+            constants = _constants(shape_constants(*shape, 16))
             yield Build(
-                name=f"{name}{extra}",
+                name=f"{shape[0]} + {shape[1]} heads of {shape[2]}{extra}",
                 kernel=shared_kernel,
                 types={
                     "query_ptr": "*bf16",
@@ -310,7 +314,7 @@ def _builds() -> Iterator[Build]:
                     **dict.fromkeys(("scale", "softcap"), "fp32"),
                 },
                 constants={
-                    **_constants(shape_constants(32, 8, 128, 16)),
+                    **constants,
                     "HAS_SOFTCAP": extra == ", soft-cap",
                     "HAS_KV_SCALES": is_e4m3,
                 },
@@ -318,7 +322,7 @@ def _builds() -> Iterator[Build]:
                     *("query_ptr", "keys_ptr", "values_ptr", "parts_ptr"),
                     *("query_stride", "kv_stride"),
                 ),
-                options=pipelined(torch.bfloat16, _num_warps(capability)),
+                options=pipelined(torch.bfloat16, _num_warps(capability, constants["WIDTH"])),
                 capabilities=(capability,),
                 uses_tensor_cores=True,
                 loads_ahead=True,

@@ -19,6 +19,7 @@ from .attention_parts import (
     capability_of,
     folded,
     head_constants,
+    keys_of_tile,
     kv_rows,
     pipelined,
     row_of,
@@ -212,7 +213,7 @@ def paged_attention(
     if not tokens:
         return out
     constants = head_constants(query, keys, rows.block_size)
-    tile = _tile(rows.longest, constants["GROUP"], capability_of(query.device))
+    tile = _tile(rows.longest, constants, capability_of(query.device))
     options = pipelined(query.dtype, tile.pop("num_warps"))
     num_rows, block_q = len(rows.slots), tile["BLOCK_M"] // constants["GROUP"]
     stretches = num_rows if rows.longest <= 1 else tokens // block_q + num_rows
@@ -284,15 +285,17 @@ def paged_attention_reference(
     return out
 
 
-def _tile(longest: int, group: int, capability: int) -> dict[str, int]:
+def _tile(longest: int, shape: dict[str, int], capability: int) -> dict[str, int]:
     """How much a program takes on, and with how many warps."""
+    group, is_wide = shape["GROUP"], shape["WIDTH"] > 128
     least = max(wide_enough(group), 16)
+    block_n = keys_of_tile(shape["WIDTH"])
     if longest * group <= least:
-        return {"BLOCK_M": least, "BLOCK_N": 64, "num_warps": 4}
+        return {"BLOCK_M": least, "BLOCK_N": block_n, "num_warps": 4}
     # The one-warp instructions before sm_90 take more registers: 64 keys at a time would spill.
-    block_n = 64 if capability >= 90 else 32
-    if longest * group <= 64:
-        num_warps = 4 if capability >= 90 else 8
+    block_n = block_n if capability >= 90 else 32
+    if longest * group <= 64 or is_wide:
+        num_warps = 4 if capability >= 90 and not is_wide else 8
         return {"BLOCK_M": max(least, 64), "BLOCK_N": block_n, "num_warps": num_warps}
     return {"BLOCK_M": max(least, 128), "BLOCK_N": block_n, "num_warps": 8}
 
@@ -317,6 +320,7 @@ _KINDS = {1: "decode", 2: "two tokens", 16: "a few tokens"}
 
 def _builds() -> Iterator[Build]:
     wide, odd = shape_constants(32, 8, 128, 16), shape_constants(9, 3, 64, 16)
+    wider = shape_constants(12, 4, 256, 16)
     plain, all_at_once = Scores(1.0), Scores(1.0, 4096, 50.0, torch.empty(0))
     name = "32 + 8 heads of 128"
     for capability in (80, 90):
@@ -326,6 +330,7 @@ def _builds() -> Iterator[Build]:
             yield _build(extra, wide, longest, all_at_once, capability)
             if capability >= 90:
                 yield _build(f"{name}, e4m3", wide, longest, plain, capability, kept="*fp8e4nv")
+            yield _build("12 + 4 heads of 256", wider, longest, plain, capability)
         yield _build("9 + 3 heads of 64", odd, 2048, plain, capability)
 
 
@@ -338,7 +343,7 @@ def _build(
     *,
     kept: str = "*bf16",
 ) -> Build:
-    tile = _tile(longest, shape["GROUP"], capability)
+    tile = _tile(longest, shape, capability)
     options = pipelined(torch.bfloat16, tile.pop("num_warps"))
     return Build(
         name=f"{_KINDS.get(longest, 'prefill')}, {name}",

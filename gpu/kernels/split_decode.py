@@ -19,6 +19,7 @@ from .attention_parts import (
     PagedRows,
     attended,
     head_constants,
+    keys_of_tile,
     pipelined,
     shape_constants,
     share_of,
@@ -26,7 +27,6 @@ from .attention_parts import (
 from .build import Build, wide_enough
 
 SPLITS = 16
-BLOCK_N = 64
 PADDING = 4  # numbers behind a part's values: its largest score, its sum of weights, alignment
 _NUM_WARPS = 4
 
@@ -329,14 +329,16 @@ def merge(
 
 def _constants(shape: dict[str, int]) -> dict[str, int]:
     block_m = max(wide_enough(shape["GROUP"]), 16)
-    return {**shape, "BLOCK_M": block_m, "BLOCK_N": BLOCK_N, "PADDING": PADDING}
+    block_n = keys_of_tile(shape["WIDTH"])
+    return {**shape, "BLOCK_M": block_m, "BLOCK_N": block_n, "PADDING": PADDING}
 
 
 def _merge_constants(dim: int, parts: Parts, shared: Parts | None) -> dict[str, int]:
+    width = max(wide_enough(dim), 16)
     return {
         "DIM": dim,
-        "WIDTH": max(wide_enough(dim), 16),
-        "BLOCK_N": BLOCK_N,
+        "WIDTH": width,
+        "BLOCK_N": keys_of_tile(width),
         "SPLITS": parts.splits,
         "SHARED_SPLITS": 0 if shared is None else shared.splits,
         "SHARED_LEAST": 1 if shared is None else shared.least,
@@ -346,11 +348,12 @@ def _merge_constants(dim: int, parts: Parts, shared: Parts | None) -> dict[str, 
 
 def _builds() -> Iterator[Build]:
     columns = dict.fromkeys(("starts_ptr", "lengths_ptr", "slots_ptr", "shared_ptr"), "*i32")
-    kinds = ("", "*bf16"), (", behind shared blocks", "*bf16"), (", soft-cap", "*bf16")
-    for extra, kept in (*kinds, (", e4m3", "*fp8e4nv")):
-        is_e4m3 = kept != "*bf16"
+    kinds = [((32, 8, 128), extra) for extra in ("", ", behind shared blocks", ", soft-cap")]
+    for shape, extra in (*kinds, ((32, 8, 128), ", e4m3"), ((12, 4, 256), "")):
+        is_e4m3 = extra == ", e4m3"
+        kept = "*fp8e4nv" if is_e4m3 else "*bf16"
         yield Build(
-            name=f"32 + 8 heads of 128{extra}",
+            name=f"{shape[0]} + {shape[1]} heads of {shape[2]}{extra}",
             kernel=split_decode_kernel,
             types={
                 "query_ptr": "*bf16",
@@ -363,7 +366,7 @@ def _builds() -> Iterator[Build]:
                 **dict.fromkeys(("scale", "softcap"), "fp32"),
             },
             constants={
-                **_constants(shape_constants(32, 8, 128, 16)),
+                **_constants(shape_constants(*shape, 16)),
                 "HAS_SHARED": extra == ", behind shared blocks",
                 "HAS_SOFTCAP": extra == ", soft-cap",
                 "HAS_KV_SCALES": is_e4m3,

@@ -21,7 +21,7 @@ from .interpreter import (
 )
 
 BLOCK_SIZE = 16
-HEADS = {"grouped": (4, 2, 16), "odd": (6, 2, 12), "single": (1, 1, 32)}
+HEADS = {"grouped": (4, 2, 16), "odd": (6, 2, 12), "single": (1, 1, 32), "wide": (2, 1, 256)}
 FORMS = {
     "plain": Scores(0.3),
     "window": Scores(0.3, window=20),
@@ -92,9 +92,10 @@ def test_prefill_and_decode_rows_attend_together(form: str, dtype: torch.dtype) 
     assert_attends(paged_attention.paged_attention, MIXED, "grouped", form, dtype)
 
 
-@pytest.mark.parametrize("heads", ["odd", "single"])
+@pytest.mark.parametrize("heads", ["odd", "single", "wide"])
 def test_any_number_of_heads_and_any_width_fills_a_tile(heads: str) -> None:
     assert_attends(paged_attention.paged_attention, MIXED, heads, "plain", torch.bfloat16)
+    assert_attends(split_in_four, DECODE, heads, "plain", torch.bfloat16)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

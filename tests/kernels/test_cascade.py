@@ -21,7 +21,13 @@ from stepahead.gpu.kernels import cascade  # isort: skip
 from stepahead.gpu.kernels.attention_parts import SharedRuns  # isort: skip
 
 BLOCK_SIZE = 16
-HEADS = {"grouped": (4, 2, 16), "odd": (6, 2, 12), "single": (1, 1, 32), "one key": (16, 1, 16)}
+HEADS = {
+    "grouped": (4, 2, 16),
+    "odd": (6, 2, 12),
+    "single": (1, 1, 32),
+    "one key": (16, 1, 16),
+    "wide": (2, 1, 256),
+}
 FORMS = {
     "plain": Scores(0.3),
     "softcap": Scores(0.9, softcap=1.5),
@@ -129,7 +135,7 @@ def test_groups_of_several_sizes_attend_as_their_rows_do(form: str, dtype: torch
     assert_cascades(EDGES, "grouped", form, dtype)
 
 
-@pytest.mark.parametrize("heads", ["odd", "single"])
+@pytest.mark.parametrize("heads", ["odd", "single", "wide"])
 def test_any_number_of_heads_and_any_width_fills_a_tile(heads: str) -> None:
     assert_cascades(EDGES, heads, "sinks", torch.bfloat16)
 
