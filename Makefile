@@ -5,6 +5,7 @@
 #   make test                      lint, types and every test but the sweeps
 #   make simulate                  2,000 lives of the engine in virtual time; SEEDS=, FIRST=
 #   make check-model               the slow sweeps: greedy ids against transformers, all factors
+#   make check-gpu                 the CUDA device on a GPU that computes nothing; installs 5 GB
 #   make docs                      write what of docs/ is made from code
 #   make bench                     measure this machine; options in ARGS
 #   make chat PYTHON=python3.12    with a certain interpreter (3.11 or newer)
@@ -22,8 +23,10 @@ FIRST ?= 0
 KEY := $(shell cat pyproject.toml constraints.txt | cksum | tr ' ' '-')
 RUN_READY := $(VENV)/ready-to-run-$(KEY)
 TEST_READY := $(VENV)/ready-to-test-$(KEY)
+CUDA_VENV := .venv-cuda
+CUDA_READY := $(CUDA_VENV)/ready-$(KEY)
 
-.PHONY: chat test simulate check-model docs bench clean
+.PHONY: chat test simulate check-model check-gpu docs bench clean
 
 chat: $(RUN_READY)
 	@$(BIN)/engine-cli chat $(ARGS)
@@ -43,12 +46,16 @@ simulate: $(TEST_READY)
 check-model: $(TEST_READY)
 	$(BIN)/python -m pytest -m sweep $(ARGS)
 
+# The oldest torch and Triton that are supported, built for CUDA; nothing of it needs a GPU.
+check-gpu: $(CUDA_READY)
+	$(CUDA_VENV)/bin/python -m tests.null_cuda $(ARGS)
+
 docs: $(TEST_READY)
 	$(BIN)/python -m stepahead.messages.param_docs docs/sampling.md
 	$(BIN)/python -m stepahead.gpu.kernels.gate docs/kernels.md
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(CUDA_VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
 
 $(VENV)/made:
 	@test -n "$(PYTHON)" || { \
@@ -70,4 +77,10 @@ $(RUN_READY): $(VENV)/made
 
 $(TEST_READY): $(RUN_READY)
 	@$(PIP_INSTALL) -e '.[dev]' </dev/null >&2
+	@touch $@
+
+$(CUDA_READY):
+	@$(PYTHON) -m venv $(CUDA_VENV) </dev/null >&2
+	@$(CUDA_VENV)/bin/python -m pip install --disable-pip-version-check torch==2.11.0 triton==3.6.0 \
+		transformers==5.17.0 -e . pytest pytest-asyncio </dev/null >&2
 	@touch $@

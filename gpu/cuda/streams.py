@@ -65,7 +65,11 @@ class Streams(Protocol):
 
 
 class CudaStreams:
-    """Streams of a GPU. Work is queued by running it: its kernels are what runs later."""
+    """Streams of a GPU. Work is queued by running it: its kernels are what runs later.
+
+    They belong to the thread that makes them, and what it does by itself from there on is queued
+    with the rest: to say for each piece of work where it goes takes longer than a launch.
+    """
 
     def __init__(self, device: torch.device, around: Around = nullcontext) -> None:
         """`around` is entered for every piece of work, such as a ban of synchronisation."""
@@ -73,24 +77,30 @@ class CudaStreams:
         idle = _IDLE.setdefault(device, [])
         self._compute, self._copy = idle.pop() if idle else (_stream(device), _stream(device))
         self._around = around
-        self._host_words: list[Tensor] = []
+        self._host_words: dict[int, Tensor] = {}  # by address
         self._is_closed = False
+        self._thread = threading.get_ident()
+        torch.cuda.set_stream(self._compute)
 
     def run(self, work: Work) -> None:
-        with torch.inference_mode(), torch.cuda.stream(self._compute), self._around():
+        assert threading.get_ident() == self._thread, "the streams belong to another thread"
+        with torch.inference_mode(), self._around():
             work()
 
     def upload(self, words: Tensor) -> Tensor:
-        assert words.is_pinned(), "a copy of other memory is a wait that nothing tells of"
-        with torch.cuda.stream(self._compute):
-            return words.to(self._device, non_blocking=True)
+        self._require_own(words)
+        return words.to(self._device, non_blocking=True)
 
     def fetch(self, source: Callable[[], Tensor], target: Tensor) -> Mark:
-        assert target.is_pinned(), "a copy to other memory is a wait that nothing tells of"
+        self._require_own(target)
         tensor = source()
         self._copy.wait_stream(self._compute)
-        with torch.inference_mode(), torch.cuda.stream(self._copy):
-            target.copy_(tensor, non_blocking=True)
+        torch.cuda.set_stream(self._copy)
+        try:
+            with torch.inference_mode():
+                target.copy_(tensor, non_blocking=True)
+        finally:
+            torch.cuda.set_stream(self._compute)
         return _CudaMark(self._copy, tensor)
 
     def mark(self) -> Mark:
@@ -99,8 +109,12 @@ class CudaStreams:
     def host_words(self, count: int) -> Tensor:
         words = torch.frombuffer(mmap(-1, 4 * count), dtype=torch.int32)  # pages of its own
         _require(_runtime().cudaHostRegister(words.data_ptr(), 4 * count, 0))
-        self._host_words.append(words)
+        self._host_words[words.data_ptr()] = words
         return words
+
+    def _require_own(self, words: Tensor) -> None:
+        """Copies from and to other memory wait, and nothing tells of it."""
+        assert words.data_ptr() in self._host_words, "memory that `host_words` did not give"
 
     def close(self) -> None:
         if self._is_closed:
@@ -109,8 +123,8 @@ class CudaStreams:
         with suppress(RuntimeError):  # a GPU that is broken has told whoever waited
             self._compute.synchronize()
             self._copy.synchronize()
-            for words in self._host_words:
-                _require(_runtime().cudaHostUnregister(words.data_ptr()))
+            for address in self._host_words:
+                _require(_runtime().cudaHostUnregister(address))
             _IDLE[self._device].append((self._compute, self._copy))
         self._host_words.clear()
 

@@ -1,0 +1,28 @@
+"""Builds the libraries and runs the checks on them; arguments go on to pytest."""
+
+import os
+import sys
+import sysconfig
+from pathlib import Path
+
+from .build import PRELOADED, build
+
+HERE = Path(__file__).parent
+_PYTEST = ("-o", "python_files=check_*.py", "-o", "filterwarnings=", "-p", "no:randomly")
+
+
+def main() -> None:
+    libraries = Path(sys.prefix) / "null_cuda"
+    build(Path(sysconfig.get_paths()["purelib"]), libraries)
+    changes = {
+        "LD_LIBRARY_PATH": str(libraries),
+        "LD_PRELOAD": " ".join(str(libraries / name) for name in PRELOADED),
+        "TRITON_LIBCUDA_PATH": str(libraries),
+    }
+    arguments = sys.argv[1:] or [str(HERE)]
+    command = [sys.executable, "-m", "pytest", *_PYTEST, *arguments]
+    os.execve(sys.executable, command, os.environ | changes)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""How much of the GPU's memory is taken, and that it is given back."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from stepahead.messages import ConfigError
+
+from .engines import open_named
+from .gpu import GIB, counts, have_memory
+
+WORKSPACES = 128 * 2**20  # of cuBLAS: torch keeps them for each stream, to the end
+
+
+@pytest.fixture(autouse=True)
+def memory() -> Iterator[None]:
+    yield
+    have_memory()
+
+
+@pytest.mark.parametrize(("gib", "fraction"), [(8, 0.9), (24, 0.5), (24, 0.9), (139, 0.9)])
+def test_an_open_device_has_most_of_its_share_and_no_more(gib: int, fraction: float) -> None:
+    have_memory(gib * GIB)
+    device = open_named("qwen3-0.6b", num_slots=64, gpu_memory_fraction=fraction)
+    share = int(gib * GIB * fraction)
+
+    reserved = counts().reserved
+    device.close()
+
+    assert share - 2 * GIB < reserved < share
+
+
+def test_opening_and_closing_leaves_nothing_behind() -> None:
+    have_memory()
+    left = []
+    for _ in range(4):
+        open_named("qwen3-0.6b", num_slots=64).close()
+        left.append(counts().reserved)
+
+    assert left[0] <= WORKSPACES
+    assert set(left) == {left[0]}
+
+
+@pytest.mark.parametrize(
+    ("gib", "said"),
+    [(1, r"needs 1\.19 GB .* free of 1\.07 GB"), (2, r"does not fit: 1\.19 GB of weights")],
+)
+def test_a_model_that_does_not_fit_is_refused_and_nothing_of_it_stays(gib: int, said: str) -> None:
+    have_memory(gib * GIB)
+    with pytest.raises(ConfigError, match=said) as told:
+        open_named("qwen3-0.6b", num_slots=512, max_num_batched_tokens=8192)
+
+    torch.cuda.empty_cache()
+    assert told.value is not None  # while it is handled, as whoever opens a smaller one does
+    assert counts().reserved <= WORKSPACES
