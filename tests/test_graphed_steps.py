@@ -1,12 +1,17 @@
 """Steps that a graph computes, on the CPU: what is captured is run again where it is replayed."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from .device_driver import Driver, generate, make_row
+from stepahead.messages import StepDone
+from stepahead.messages.arrays import frozen_ints, frozen_longs
+
+from .device_driver import Driver, generate, make_plan, make_row
 from .paged_devices import TritonOps, open_paged
+from .test_cpu_device import RESULT_S
 from .tiny_models import make_folder
 
 PROMPTS = [[5, 6, 7], [9, 8, 7, 6, 5], [11], [3, 1, 4, 1, 5, 9], [2, 7]]
@@ -55,10 +60,10 @@ def test_graphed_steps_say_what_others_say_whatever_is_padding(
         device.close()
 
     assert said[0] == said[1]
-    # For 8, 4, 2 and 1 rows, and again for all but one if they share leading blocks.
-    assert capture.captured == capture.warmed == 7
+    # For 8, 4, 2 and 1 rows, what computes and what samples; for all but one if they share blocks.
+    assert capture.captured == capture.warmed == 4 + 4 + 3
     of_one = sum(len(prompt) == 1 for prompt in prompts)
-    assert capture.replayed == 7 + of_one  # what comes with a prompt of several tokens is eager
+    assert capture.replayed == 2 * 7 + of_one  # what comes with longer prompts is eager
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numbers overflow as on a GPU
@@ -100,6 +105,45 @@ def test_capturing_writes_nothing_that_a_sequence_reads(folder: Path) -> None:
     plain.close()
 
     assert graphed.token_ids.tolist() == expected.token_ids.tolist()
+
+
+APPENDED = {
+    "none": ((), ()),
+    "one for a row": ((0, 1), (9, 2)),
+    "two for a row": ((0, 0), (9, 5)),
+    "one for a row that is not in the step": ((0, 3), (9, 6)),
+}
+
+
+@pytest.mark.parametrize("appended", APPENDED.values(), ids=APPENDED)
+def test_blocks_that_a_graphed_step_appends_are_where_it_looks_for_them(
+    folder: Path, appended: tuple[tuple[int, ...], tuple[int, ...]]
+) -> None:
+    """Blocks hold four positions, and the fifth is computed."""
+    slots, blocks = appended
+    said = []
+    for made in (None, RunAgain):
+        device = open_paged(folder, capture=made, num_slots=16)
+        driver = Driver(device)
+        rows = [make_row(slot, [5, 6, 7, 8], [4 * slot]) for slot in range(2)]
+        told = [driver.run([(slot, 0, 4, True) for slot in range(2)], rows)]
+        plan = replace(
+            make_plan(2, [(slot, 4, 1, True) for slot in range(2)]),
+            block_slots=frozen_longs(slots),
+            block_indices=frozen_ints(
+                [1 + slots[:place].count(s) for place, s in enumerate(slots)]
+            ),
+            block_ids=frozen_ints(blocks),
+        )
+        device.launch(plan, driver.results.put)
+        done = driver.results.get(timeout=RESULT_S)
+        assert isinstance(done, StepDone)
+        told.append(done)
+        told += [driver.run([(slot, at, 1, True) for slot in range(2)]) for at in range(5, 8)]
+        said.append([done.token_ids.tolist() for done in told])
+        device.close()
+
+    assert said[0] == said[1]
 
 
 def test_without_time_for_graphs_none_is_captured(folder: Path) -> None:

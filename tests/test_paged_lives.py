@@ -11,6 +11,7 @@ from stepahead import SamplingParams
 from .drawn_lives import draw_ask, draw_options, live
 from .paged_devices import one_thread  # noqa: F401
 from .paged_engines import make_engine_folder, running
+from .test_graphed_steps import RunAgain
 
 SEEDS = range(3)
 
@@ -20,8 +21,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_engine_folder(tmp_path_factory.mktemp("model"))
 
 
+@pytest.mark.parametrize("capture", [None, RunAgain], ids=["", "graphs"])
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_company_and_the_way_things_go_change_nothing(folder: Path, seed: int) -> None:
+async def test_company_and_the_way_things_go_change_nothing(
+    folder: Path, seed: int, capture: type[RunAgain] | None
+) -> None:
     rng = random.Random(seed)
     shared = [rng.randrange(3, 250) for _ in range(20)]
     asks = [draw_ask(rng, shared) for _ in range(16)]
@@ -29,7 +33,7 @@ async def test_company_and_the_way_things_go_change_nothing(folder: Path, seed: 
     async with running(folder, is_paged=False) as engine:
         expected = [await live(engine, ask) for ask in asks]
 
-    async with running(folder, **draw_options(rng)) as engine:
+    async with running(folder, parts={"capture": capture}, **draw_options(rng)) as engine:
         said = await asyncio.gather(*map(live, [engine] * len(asks), asks, delays))
         await engine.generate([5, 6, 7], SamplingParams(max_tokens=8, ignore_eos=True))
         # By then the steps are done that those who left were still in.

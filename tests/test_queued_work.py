@@ -113,6 +113,9 @@ class AtOnce:
     def upload(self, words: Tensor) -> Tensor:
         return words.to(THERE)
 
+    def upload_to(self, target: Tensor, words: Tensor) -> None:
+        assert target.device == THERE
+
     def fetch(self, source: Callable[[], Tensor], target: Tensor) -> "AtOnce":
         found = source()
         assert found is target or found.device == THERE

@@ -114,7 +114,7 @@ def test_graphs_of_rows_that_share_are_replayed_for_them_alone(folder: Path) -> 
 
         say(device, is_shared=is_shared)
 
-        assert capture.replayed == 6
+        assert capture.replayed == 2 * 6
         assert (8 in ops.together()) == is_shared  # the least that is captured and holds all rows
 
 

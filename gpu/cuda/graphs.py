@@ -160,8 +160,12 @@ class DecodeGraphs:
         size = self._sizes[place]
         return size if size <= max(2 * rows, _FREE_PADDING) else None
 
+    def has(self, size: int) -> bool:
+        """Whether there is a graph of just that size."""
+        return size in self._replays
+
     def replay(self, size: int) -> None:
-        """Queue the graph of a size that `size_for` gave."""
+        """Queue the graph of a size that there is."""
         self._replays[size]()
 
     def clear(self) -> None:

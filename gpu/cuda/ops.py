@@ -23,6 +23,7 @@ from ..kernels.attention_parts import PagedRows
 from ..kernels.block_copy import BlockCopier, copy_blocks_reference
 from ..kernels.cache_write import write_cache, write_cache_reference
 from ..kernels.cuts import find_cuts, find_cuts_reference
+from ..kernels.decode_inputs import decode_inputs, decode_inputs_reference
 from ..kernels.gumbel import sample_gumbel, sample_gumbel_reference
 from ..kernels.norm import add_rms_norm, add_rms_norm_reference
 from ..kernels.record import record, record_reference
@@ -48,6 +49,10 @@ class Ops(Protocol):
         tokens: Tensor,
         num_tokens: int,
         out: StepTensors,
+    ) -> None: ...
+
+    def decode_inputs(
+        self, sent: Tensor, tokens: Tensor, block_table: Tensor, out: StepTensors
     ) -> None: ...
 
     def record(self, sampled: Tensor, slots: Tensor, positions: Tensor, tokens: Tensor) -> None: ...
@@ -118,6 +123,7 @@ class TritonOps:
 
     update_rows = staticmethod(update_rows)
     step_inputs = staticmethod(step_inputs)
+    decode_inputs = staticmethod(decode_inputs)
     record = staticmethod(record)
     add_rms_norm = staticmethod(add_rms_norm)
     silu_mul = staticmethod(silu_mul)
@@ -145,6 +151,7 @@ class TorchOps:
 
     update_rows = staticmethod(update_rows_reference)
     step_inputs = staticmethod(step_inputs_reference)
+    decode_inputs = staticmethod(decode_inputs_reference)
     record = staticmethod(record_reference)
     add_rms_norm = staticmethod(add_rms_norm_reference)
     silu_mul = staticmethod(silu_mul_reference)

@@ -35,16 +35,25 @@ def profile_memory(
     run()  # what happens only once is no part of it: compiling, workspaces of libraries
     work = int(measure_work(device, run) * _SLACK)
     tables = options.num_slots * 4 * (longest + 1 + longest // options.block_size)
-    sizes = graph_sizes(options.num_slots // 2) if options.graph_capture_s > 0 else []
-    num_graphs = len(sizes) + len(coarse_sizes(sizes))  # those of rows that share blocks, too
     free, total = free_and_total(device)
     return MemoryProfile(
         total=total,
         free=free,
         weights=weight_bytes,
         work=work + tables,
-        graphs=num_graphs * GRAPH_BYTES,
+        graphs=_graph_bytes(options, config, weights.embedding.dtype),
     )
+
+
+def _graph_bytes(options: DeviceOptions, config: ModelConfig, dtype: torch.dtype) -> int:
+    """Of graphs that compute rows, of those that share blocks and of those that sample; these have
+    few kernels, and logits of which the largest are kept."""
+    if options.graph_capture_s <= 0:
+        return 0
+    sizes = graph_sizes(options.num_slots // 2)
+    logits = sizes[-1] * config.vocab_size * dtype.itemsize
+    few = len(sizes) * GRAPH_BYTES // 16
+    return (len(sizes) + len(coarse_sizes(sizes))) * GRAPH_BYTES + few + logits
 
 
 def padding_step(

@@ -18,8 +18,9 @@ from ..kernels.step_inputs import StepTensors
 from ..logprobs import AskedRows
 from .attention import processors_of, step_kinds
 from .changes import Changes
+from .decode_steps import DecodeSteps
 from .decoder import PagedDecoder, StepRows
-from .graphs import Capture, DecodeGraphs, GraphFacts, coarse_sizes, graph_sizes
+from .graphs import Capture, GraphFacts, graph_sizes
 from .host_buffers import HostBuffers
 from .kv_memory import KVMemory
 from .logprobs import StepTelling
@@ -27,7 +28,7 @@ from .ops import CopyBlocks, Ops
 from .running_step import RunningStep
 from .sampler import sample_rows
 from .samples import Samples
-from .sampling_tables import Fill, Needs
+from .sampling_tables import NO_NEEDS, Fill, Needs
 from .sharing import Route, Sharing
 from .staging import Staging
 from .streams import Streams
@@ -99,9 +100,9 @@ class StepRunner:
             max_rows=largest,
             device=device,
         )
-        self._graphs: DecodeGraphs | None = None
-        self._shared_graphs: DecodeGraphs | None = None  # of rows that share leading blocks
-        self._decoded: Tensor | None = None  # what graphs give  # [rows, hidden]
+        self._decodes = DecodeSteps(
+            decoder, tables, self._inputs, self._sharing, ops=ops, max_rows=self._max_rows
+        )
         self._num_host_blocks = 0 if host is None else host.num_blocks
         if host is not None:
             copier = partial(ops.block_copier, block_size=kv.block_size, device=device)
@@ -115,30 +116,8 @@ class StepRunner:
         self.streams.mark().wait()
 
     def capture_graphs(self, capture: Capture, budget_s: float) -> GraphFacts:
-        """Capture steps of one token a row, for as long as the budget lasts: first those whose rows
-        share nothing, then a few for rows that share leading blocks. No step is queued."""
-        sizes = graph_sizes(self._max_rows)
-        graphs = DecodeGraphs(self._decode, capture, self._max_rows)
-        shared_graphs = DecodeGraphs(
-            partial(self._decode, is_shared=True),
-            capture,
-            self._max_rows,
-            sizes=[size for size in coarse_sizes(sizes) if size > 1],
-        )
-        hidden = self.decoder.weights.embedding
-        self._decoded = hidden.new_empty((sizes[-1], hidden.shape[1]))
-
-        def work() -> None:
-            for slots in (self._inputs.slots, self._inputs.token_slots):
-                slots.fill_(-1)  # nothing but padding: no memory is written
-            graphs.capture_all(budget_s=budget_s)
-            if graphs.facts.fault is None:
-                shared_graphs.capture_all(budget_s=budget_s - graphs.facts.seconds)
-
-        self.streams.run(work)
-        self.streams.mark().wait()
-        self._graphs, self._shared_graphs = graphs, shared_graphs
-        return graphs.facts.beside(shared_graphs.facts)
+        """Capture steps of one token a row, for as long as the budget lasts. No step is queued."""
+        return self._decodes.capture(self.streams, capture, budget_s)
 
     def start(self, plan: StepPlan, masks_of: MasksOf) -> RunningStep:
         """Queue a plan: its copies, what it changes, its rows, and sampling as soon as `masks_of`
@@ -147,9 +126,15 @@ class StepRunner:
         starts = np.zeros(len(plan.slots) + 1, dtype=np.int32)
         np.cumsum(plan.lengths, out=starts[1:])
         samples = Samples.of(plan, starts)
-        sent, route = self._send(plan, starts, samples)
+        changes = self._changes_of(plan)
+        route = self._decodes.route(plan)
+        has_all = route.size > 0 and self._decodes.send(plan, route, self._staging)
         fills = self._tables.sampling.take_fills()
         step = RunningStep(plan, samples, self._refused_rows(plan), self._telling(plan))
+        if has_all and not fills and self._is_plain(step, samples, route):
+            self.streams.run(step.caught(partial(self._decode, step, route)))
+            return self._fetched(step)
+        sent = self._send(plan, starts, samples, changes, route)
         self.streams.run(step.caught(partial(self._compute, step, sent, route, fills)))
         if not step.num_words:
             step.ends_with(self.streams.mark())
@@ -158,6 +143,23 @@ class StepRunner:
         step.processors = needs.processors
         masks = None if plan.masks is None else self._send_masks(samples, masks_of(plan))
         self.streams.run(step.caught(partial(self._finish, step, sent, needs, masks)))
+        return self._fetched(step)
+
+    def _is_plain(self, step: RunningStep, samples: Samples, route: Route) -> bool:
+        """Whether a step is one token for each of its rows and nothing else: what it computes and
+        samples is in graphs, and what it changes is sent to these."""
+        plan = step.plan
+        return (
+            not (plan.new_rows or plan.told or plan.drafts or plan.copies or plan.masks)
+            and len(samples) == len(plan.slots)
+            and step.num_words == len(samples)
+            and not step.has_refused
+            and self._tables.sampling.needs(samples.slots, samples.positions) is NO_NEEDS
+            and self._decodes.can_sample(route)
+        )
+
+    def _fetched(self, step: RunningStep) -> RunningStep:
+        """Queue the copy of what a step says."""
         result = self._results.take(step.num_words)
         words = result.words[: step.num_words]
         mark = self.streams.fetch(lambda: step.words_or(words), words)
@@ -173,10 +175,7 @@ class StepRunner:
     def close(self) -> None:
         """The last step was waited for."""
         self.streams.close()
-        for graphs in (self._graphs, self._shared_graphs):
-            if graphs is not None:
-                graphs.clear()
-        self._graphs = self._shared_graphs = None  # they captured methods of this
+        self._decodes.clear()
 
     def _changes_of(self, plan: StepPlan) -> Changes:
         changes = self._tables.changes_of(plan)
@@ -194,10 +193,10 @@ class StepRunner:
         slots = enumerate(plan.slots.tolist())
         return {row: self._refused[slot] for row, slot in slots if slot in self._refused}
 
-    def _send(self, plan: StepPlan, starts: Ints, samples: Samples) -> tuple[_Sent, Route]:
+    def _send(
+        self, plan: StepPlan, starts: Ints, samples: Samples, changes: Changes, route: Route
+    ) -> _Sent:
         copies = plan.copies or _NO_COPIES
-        changes = self._changes_of(plan)
-        route = self._sharing.route(plan, self._graphs, self._shared_graphs)
         parts = (
             plan.slots,
             plan.starts,
@@ -210,9 +209,9 @@ class StepRunner:
             copies.out_hosts,
             copies.in_hosts,
             copies.in_blocks,
-            route.words,
+            NO_INTS if route.size else route.words,
         )
-        return _Sent(*self._staging.send(parts)), route
+        return _Sent(*self._staging.send(parts))
 
     def _telling(self, plan: StepPlan) -> StepTelling | None:
         asked = AskedRows.of(plan, self._tables.sampling.logprobs)
@@ -272,21 +271,9 @@ class StepRunner:
                 rows = replace(rows, shared=self._sharing.nothing(kind.num_rows, kind.num_tiles))
             self.decoder.logits(self.decoder.forward(inputs, rows))
 
-    def _decode(self, num_rows: int, is_shared: bool = False) -> None:
-        """What a graph is captured of: rows of one token each, from and to memory that stays."""
-        assert self._decoded is not None
-        inputs = self._inputs.first(num_rows, num_rows)
-        shared = self._sharing.captured(num_rows) if is_shared else None
-        rows = StepRows(self._tables.block_table, longest=1, shared=shared)
-        self._decoded[:num_rows].copy_(self.decoder.forward(inputs, rows))
-
-    def _replay(self, graphs: DecodeGraphs, route: Route, shared: Tensor) -> Tensor:
-        """What the model says of each row, and of padding anything.  # [rows, hidden]"""
-        assert self._decoded is not None
-        if len(shared):
-            self._sharing.keep(shared)
-        graphs.replay(route.size)
-        return self._decoded[: route.size]
+    def _decode(self, step: RunningStep, route: Route) -> None:
+        self._decodes.compute(route)
+        step.words = self._decodes.sample(route, step.num_words)
 
     def _run(self, inputs: StepTensors, plan: StepPlan, shared: Tensor) -> Tensor:
         """What the model says of each token.  # [tokens, hidden]"""
@@ -310,14 +297,14 @@ class StepRunner:
         num_rows, num_tokens = len(plan.slots), plan.num_tokens
         if not num_rows:
             return
-        inputs = self._inputs.first(route.size or num_tokens, route.size or num_rows)
-        self._ops.step_inputs(
-            sent.slots, sent.positions, sent.starts, tables.tokens, num_tokens, inputs
-        )
-        if route.graphs is None:
-            hidden = self._run(inputs, plan, sent.shared)
+        if route.size:
+            hidden = self._decodes.compute(route)
         else:
-            hidden = self._replay(route.graphs, route, sent.shared)
+            inputs = self._inputs.first(num_tokens, num_rows)
+            self._ops.step_inputs(
+                sent.slots, sent.positions, sent.starts, tables.tokens, num_tokens, inputs
+            )
+            hidden = self._run(inputs, plan, sent.shared)
         if step.telling is not None:
             step.told += step.telling.of_prompts(hidden, self.decoder.logits, tables.tokens)
         if len(sent.places):

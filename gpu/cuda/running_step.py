@@ -66,6 +66,11 @@ class RunningStep:
         self._mark, self._fetched, self._give_back = mark, fetched, give_back
 
     @property
+    def has_refused(self) -> bool:
+        """Whether requests of the step cannot be had."""
+        return len(self._refused) > 0
+
+    @property
     def num_words(self) -> int:
         """Of the result: what is sampled, and what is told."""
         return len(self._samples) + (0 if self.telling is None else self.telling.num_words)

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
-from torch import Tensor
 
 from ...messages import StepPlan
 from ...messages.arrays import NO_INTS, Ints
@@ -12,6 +12,7 @@ from ..kernels.cascade import SPLITS, rows_per_tile
 from ..models.config import ModelConfig
 from .graphs import DecodeGraphs
 from .shared_prefix import Savings, SharedPrefix, SharedRows, most_tiles
+from .staging import Staging
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +85,12 @@ class Sharing:
         return SharedRuns.of(self._words.new_zeros(2 * num_rows + 4 * num_tiles), num_rows)
 
     def captured(self, num_rows: int) -> SharedRuns:
-        """What a graph of so many rows reads; `keep` puts the next step's there."""
+        """What a graph of so many rows reads; `send` puts the next step's there."""
         return SharedRuns.of(self._words[: self._size(num_rows)], num_rows)
 
-    def keep(self, words: Tensor) -> None:
-        """Put the words of a route with a graph where the graph reads them."""
-        self._words[: len(words)].copy_(words)
+    def send(self, words: Ints, staging: Staging) -> None:
+        """Queue the words of a route with a graph to where the graph reads them."""
+        staging.send_to(self._words[: len(words)], lambda values: np.copyto(values, words))
 
     def _words_of(self, found: SharedRows, num_rows: int) -> Ints:
         return found.words(num_rows, self.most_tiles(num_rows))

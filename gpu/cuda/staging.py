@@ -1,6 +1,6 @@
 """Staging: what the host sends to a step, packed into one host buffer and one copy."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,13 @@ class Staging:
             piece if part.ndim == 1 else piece.view(part.shape)
             for part, piece in zip(parts, pieces, strict=True)
         ]
+
+    def send_to(self, target: Tensor, write: Callable[[Ints], None]) -> None:
+        """Queue one copy to memory of the device, of as many words as it has.  # flat, of int32"""
+        buffer = self._buffers.take(len(target))
+        write(buffer.values[: len(target)])
+        self._streams.upload_to(target, buffer.words[: len(target)])
+        self._buffers.give(buffer, busy_until=self._streams.mark())
 
     def upload(self, arrays: Sequence[NDArray[Any]]) -> list[Tensor]:
         """The same for arrays of any kind, which they keep (`uploads.Upload`)."""

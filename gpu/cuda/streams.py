@@ -45,6 +45,10 @@ class Streams(Protocol):
         queued later. They must stay as they are until a mark behind this was waited for."""
         ...
 
+    def upload_to(self, target: Tensor, words: Tensor) -> None:
+        """The same, to memory of the device that queued work reads."""
+        ...
+
     def fetch(self, source: Callable[[], Tensor], target: Tensor) -> Mark:
         """Copy to the host what queued work gives, beside whatever computes after it; `source` is
         asked behind that work, and what it gave is kept until the mark was waited for."""
@@ -90,6 +94,11 @@ class CudaStreams:
     def upload(self, words: Tensor) -> Tensor:
         self._require_own(words)
         return words.to(self._device, non_blocking=True)
+
+    def upload_to(self, target: Tensor, words: Tensor) -> None:
+        self._require_own(words)
+        with torch.inference_mode():
+            target.copy_(words, non_blocking=True)
 
     def fetch(self, source: Callable[[], Tensor], target: Tensor) -> Mark:
         self._require_own(target)
@@ -205,6 +214,9 @@ class ThreadStreams:
         self.run(copy)
         return sent
 
+    def upload_to(self, target: Tensor, words: Tensor) -> None:
+        self.run(lambda: _copied(target, words))
+
     def fetch(self, source: Callable[[], Tensor], target: Tensor) -> Mark:
         computed = self.mark()
 
@@ -224,6 +236,10 @@ class ThreadStreams:
     def close(self) -> None:
         self._compute.close()
         self._copy.close()
+
+
+def _copied(target: Tensor, source: Tensor) -> None:
+    target.copy_(source)
 
 
 class _ThreadMark:

@@ -6,7 +6,7 @@ from dataclasses import fields
 import torch
 from torch import Tensor
 
-from .. import block_copy, record, row_updates, step_inputs
+from .. import block_copy, decode_inputs, record, row_updates, step_inputs
 from .check import Bench, Check, Pair
 
 _PAGE = 16
@@ -56,6 +56,21 @@ def _made(bench: Bench) -> Iterator[Pair]:
         yield Pair(getattr(given, field.name), getattr(expected, field.name))
 
 
+def _decoded(bench: Bench) -> Iterator[Pair]:
+    tables, num_rows = (_tables()[0], torch.zeros((8, 140), dtype=torch.int32)), 300
+    sent = torch.full((decode_inputs.FIELDS, num_rows), -1, dtype=torch.int32)
+    sent[:, [0, 2, 299]] = _ints((1, 7, 4), (42, 0, 2099), (2, -1, 139), (9, 5, 77))
+    expected = step_inputs.StepTensors.empty(num_rows, num_rows, torch.device("cpu"))
+    given = step_inputs.StepTensors.empty(num_rows, num_rows, bench.device)
+    tokens, table = tables
+    rows, tokens_there, table_there = bench.there((sent.view(-1), tokens, table))
+    decode_inputs.decode_inputs(rows, tokens_there, table_there, given)
+    decode_inputs.decode_inputs_reference(sent.view(-1), tokens, table, expected)
+    for field in fields(expected):
+        yield Pair(getattr(given, field.name), getattr(expected, field.name))
+    yield Pair(table_there, table)
+
+
 def _recorded(bench: Bench) -> Iterator[Pair]:
     tokens = _tables()[0]
     columns = _ints(5, -1, 9, -2), _ints(2, 0, -1, 1), _ints(3, 0, 1, 2)
@@ -70,5 +85,6 @@ CHECKS = (
     Check("copies of blocks", _copied, (block_copy.block_copy_kernel,)),
     Check("updates of tables by slot", _updated, (row_updates.row_updates_kernel,)),
     Check("a step's inputs", _made, (step_inputs.step_inputs_kernel,)),
+    Check("a decode step's inputs", _decoded, (decode_inputs.decode_inputs_kernel,)),
     Check("sampled tokens by slot", _recorded, (record.record_kernel,)),
 )
