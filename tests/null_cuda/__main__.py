@@ -1,4 +1,7 @@
-"""Builds the libraries and runs the checks on them; arguments go on to pytest."""
+"""Builds the libraries and runs the checks on them; arguments go on to pytest.
+
+Behind `--` they go on to Python instead: `-- -m stepahead.actors.gpu_bench doctor`.
+"""
 
 import os
 import sys
@@ -20,8 +23,9 @@ def main() -> None:
         "TRITON_LIBCUDA_PATH": str(libraries),
     }
     arguments = sys.argv[1:] or [str(HERE)]
-    command = [sys.executable, "-m", "pytest", *_PYTEST, *arguments]
-    os.execve(sys.executable, command, os.environ | changes)
+    is_other = arguments[0] == "--"
+    command = arguments[1:] if is_other else ["-m", "pytest", *_PYTEST, *arguments]
+    os.execve(sys.executable, [sys.executable, *command], os.environ | changes)
 
 
 if __name__ == "__main__":
