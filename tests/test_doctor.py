@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from stepahead.cli.doctor.finding import Finding
 from stepahead.cli.main import main
 from stepahead.gpu.choices import auto_dtype, auto_quantization
 from stepahead.gpu.cpu import choose_dtype
+from stepahead.gpu.cuda import finding
 from stepahead.gpu.native.compiling import NoCompiler, find_compiler
 from stepahead.gpu.native.library import load_library
 from stepahead.gpu.processor import Processor, read_processor
@@ -116,6 +118,32 @@ def test_the_native_decoder_runs_where_the_doctor_says() -> None:
     said = auto_quantization(read_processor(), has_compiler=find_compiler() is not None)
 
     assert is_fast == (said.value == "as packed")
+
+
+def test_without_a_driver_there_is_no_gpu_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "has_driver", lambda: False)
+
+    found = machine.gpu()
+
+    assert (found.text, found.remedy) == ("none: there is no driver of NVIDIA's", None)
+
+
+@pytest.mark.parametrize(
+    ("facts", "text"),
+    [
+        ({"capability": (9, 0)}, "A GPU, compute capability 9.0, CUDA 13.0: device auto is cuda"),
+        ({"capability": (7, 5)}, "none that runs a model: A GPU has compute capability 7.5; 8.0"),
+        ({"cuda_version": None}, "none that runs a model: torch 2.11.0 is built without CUDA"),
+    ],
+)
+def test_a_gpu_is_told_of_with_what_auto_makes_of_it(
+    monkeypatch: pytest.MonkeyPatch, facts: dict[str, Any], text: str
+) -> None:
+    known: dict[str, Any] = {"torch_version": "2.11.0", "cuda_version": "13.0", "name": "A GPU"}
+    monkeypatch.setattr(machine, "has_driver", lambda: True)
+    monkeypatch.setattr(finding, "find_gpu", lambda: finding.GpuFacts(**(known | facts)))
+
+    assert machine.gpu().text.startswith(text)
 
 
 def test_a_cache_folder_is_where_the_user_wants_it(

@@ -56,6 +56,7 @@ def examine(model: str) -> list[Finding]:
         software.torch(),
         machine.processor(processor),
         *machine.choices(processor),
+        machine.gpu(),
         machine.memory(path),
         model_found,
         software.compiler(),

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...gpu.choices import auto_choices
+from ...gpu.cuda.driver import has_driver
 from ...gpu.loading.resolve import known_models, resolve_model
 from ...gpu.memory import free_memory
 from ...gpu.native.compiling import cache_folder, find_compiler
@@ -29,6 +30,31 @@ def choices(found: Processor) -> Iterator[Finding]:
     for choice in auto_choices(found, has_compiler=find_compiler() is not None):
         values = {"auto": choice.value, "why": choice.why}
         yield Finding(choice.option, f"auto is {choice.value}: {choice.why}", values)
+
+
+def gpu() -> Finding:
+    """Whether there is a GPU, and whether `auto` takes it instead of the processor."""
+    if not has_driver():
+        return Finding("gpu", "none: there is no driver of NVIDIA's", {"name": None})
+    try:
+        from ...gpu.cuda.finding import find_gpu, why_no_gpu
+
+        facts = find_gpu()
+    except Exception as error:  # torch is missing or broken, which is a finding of its own
+        why = f"{type(error).__name__}: {error}".splitlines()[0]
+        return Finding("gpu", f"not looked for ({why})", {"name": None})
+    reason = why_no_gpu(facts)
+    values = {
+        "name": facts.name or None,
+        "capability": facts.capability,
+        "cuda": facts.cuda_version,
+        "why_not": reason,
+    }
+    if reason is not None:
+        return Finding("gpu", f"none that runs a model: {reason}", values)
+    about = f"{facts.name}, compute capability {'.'.join(map(str, facts.capability))}"
+    text = f"{about}, CUDA {facts.cuda_version}: device auto is cuda, in bfloat16"
+    return Finding("gpu", text, values)
 
 
 def memory(model: Path | None) -> Finding:
