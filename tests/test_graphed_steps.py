@@ -5,12 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from torch import Tensor
 
 from stepahead.messages import StepDone
-from stepahead.messages.arrays import frozen_ints, frozen_longs
+from stepahead.messages.arrays import NO_INTS, frozen_ints, frozen_longs
 
 from .device_driver import Driver, generate, make_plan, make_row
-from .paged_devices import TritonOps, open_paged
+from .paged_devices import ThreadStreams, TritonOps, open_paged
 from .test_cpu_device import RESULT_S
 from .tiny_models import make_folder
 
@@ -144,6 +145,59 @@ def test_blocks_that_a_graphed_step_appends_are_where_it_looks_for_them(
         device.close()
 
     assert said[0] == said[1]
+
+
+def test_tokens_that_are_banned_at_first_are_banned_in_graphs_too_and_cost_nothing_later(
+    folder: Path,
+) -> None:
+    """Of a prompt of three tokens, so the bans are over in front of the fourth of the answer."""
+    banned, capture = tuple(range(0, 96, 2)), RunAgain()
+    said = []
+    for made in (None, lambda: capture):
+        device = open_paged(folder, capture=made, num_slots=16)
+        said.append(generate(device, [[5, 6, 7]], 12, min_end=6, banned_ids=banned))
+        device.close()
+
+    assert said[0] == said[1]
+    (answer,) = said[1]
+    assert all(token_id % 2 for token_id in answer[:3])
+    assert not all(token_id % 2 for token_id in answer[3:])
+    assert capture.replayed == 2 + 2 * 9  # one for each step, and one to sample without a ban
+
+
+class Noting(ThreadStreams):
+    """Counts what is sent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.uploads = 0
+
+    def upload(self, words: Tensor) -> Tensor:
+        self.uploads += 1
+        return super().upload(words)
+
+
+def test_what_a_step_needs_for_its_sampling_is_sent_once(folder: Path) -> None:
+    uploads = []
+    for made in (None, RunAgain):
+        streams = Noting()
+        device = open_paged(folder, capture=made, streams=streams, num_slots=16)
+        generate(device, [[5, 6, 7]], 8, temperature=1.0, typical_p=0.5)
+        uploads.append(streams.uploads)
+        device.close()
+
+    assert uploads[0] == uploads[1]
+
+
+def test_a_plan_without_rows_is_no_graph(folder: Path) -> None:
+    capture = RunAgain()
+    device = open_paged(folder, capture=lambda: capture, num_slots=16)
+
+    done = Driver(device).run([])
+    device.close()
+
+    assert done.token_ids.tolist() == NO_INTS.tolist()
+    assert capture.replayed == 0
 
 
 def test_without_time_for_graphs_none_is_captured(folder: Path) -> None:

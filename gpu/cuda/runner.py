@@ -28,7 +28,7 @@ from .ops import CopyBlocks, Ops
 from .running_step import RunningStep
 from .sampler import sample_rows
 from .samples import Samples
-from .sampling_tables import NO_NEEDS, Fill, Needs
+from .sampling_tables import Fill, Needs
 from .sharing import Route, Sharing
 from .staging import Staging
 from .streams import Streams
@@ -154,7 +154,7 @@ class StepRunner:
             and len(samples) == len(plan.slots)
             and step.num_words == len(samples)
             and not step.has_refused
-            and self._tables.sampling.needs(samples.slots, samples.positions) is NO_NEEDS
+            and not self._tables.sampling.needs_any(samples.slots, samples.positions)
             and self._decodes.can_sample(route)
         )
 

@@ -148,11 +148,10 @@ class SamplingTables:
     def needs(self, slots: Longs, positions: Ints) -> Needs:
         """What a step uses that samples these positions of slots; the rows of a slot stand
         together, in order.  # both [rows]"""
-        uses = self._uses[slots]
+        uses = self._uses_at(slots, positions)
         used = int(np.bitwise_or.reduce(uses, initial=0))
         if not used:
             return NO_NEEDS
-        is_early = (uses & _BANS != 0) & (positions < self._min_end[slots])
         return Needs(
             has_top=used & (_TOP_K | _TOP_P) != 0,
             has_top_p=used & _TOP_P != 0,
@@ -160,11 +159,22 @@ class SamplingTables:
             typical=self._typical(slots, uses) if used & _TYPICAL else None,
             has_counts=used & _COUNTS != 0,
             has_biases=used & _BIASES != 0,
-            has_bans=bool(is_early.any()),
+            has_bans=used & _BANS != 0,
             bans=self._bans(slots, positions, uses) if used & (_WORDS | _NGRAMS) else (),
             processors=self._calls(slots, positions, uses) if used & _CUSTOM else None,
             forbids=self._forbids(slots, uses) if used & _CUSTOM and used & _BIASES else None,
         )
+
+    def needs_any(self, slots: Longs, positions: Ints) -> bool:
+        """Whether such a step uses anything; nothing is looked up or sent for it yet."""
+        return bool(np.bitwise_or.reduce(self._uses_at(slots, positions), initial=0))
+
+    def _uses_at(self, slots: Longs, positions: Ints) -> Ints:
+        """What slots use at positions, as bits: bans of ids end in the middle of an answer."""
+        uses = self._uses[slots]
+        if np.bitwise_or.reduce(uses, initial=0) & _BANS:
+            uses[positions >= self._min_end[slots]] &= ~_BANS
+        return uses
 
     def unsupported(self, row: RowState) -> str | None:
         """Why a row cannot be sampled here; None if it can."""

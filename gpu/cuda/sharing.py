@@ -66,7 +66,7 @@ class Sharing:
         """How to compute a plan, which has been applied. Graphs of rows that share come first, then
         those of rows that do not: what a launch costs the host is more than sharing saves."""
         found, num_rows = self._prefix.find(plan), len(plan.slots)
-        if plan.num_tokens == num_rows:  # a row has a token at least
+        if 0 < num_rows == plan.num_tokens:  # a row has a token at least
             if found is not None and shared_graphs is not None:
                 size = shared_graphs.size_for(num_rows)
                 if size is not None:
