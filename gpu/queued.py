@@ -89,13 +89,14 @@ class DeviceThread(ABC, Generic[Runner]):
 
     @abstractmethod
     def give_memory_back(self) -> None:
-        """The runner is gone: whoever else wants what was its own can have it."""
+        """The runner is gone, or never came: whoever else wants what it had can have it."""
 
     def run(self) -> None:
         try:
             runner, facts = self._load()
             self.begin()
         except BaseException as error:
+            self.give_memory_back()
             self.opened.set_exception(error)
             return
         self.opened.set_result(facts)
@@ -153,6 +154,7 @@ class QueuedDevice(Generic[Runner]):
         try:
             self._facts = owner.opened.result()
         except BaseException:
+            owner.queue.put(None)  # whoever waits may be interrupted, and the model loaded
             self._thread.join()
             raise
 

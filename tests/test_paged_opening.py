@@ -1,6 +1,7 @@
 """Opening the CUDA device: what an engine takes it for, what it refuses, and other weights."""
 
 import asyncio
+import threading
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -19,7 +20,9 @@ from stepahead.messages import ConfigError, ModelError, WeightsLoaded
 from .device_driver import generate
 from .paged_devices import (
     CudaDevice,
+    OpaqueOps,
     Post,
+    ThreadStreams,
     TorchOps,
     Weights,
     load_decoder_weights,
@@ -29,6 +32,7 @@ from .paged_devices import (
 )
 from .paged_engines import VOCAB, make_engine_folder
 from .test_cpu_device import PROMPTS, RESULT_S, open_device
+from .test_graphed_steps import RunAgain
 from .tiny_models import make_folder, make_model, write_gguf
 
 H200 = GpuFacts(torch_version="2.11.0", cuda_version="13.0", name="NVIDIA H200", capability=(9, 0))
@@ -127,6 +131,48 @@ def test_what_cannot_be_had_is_refused_when_it_is_opened(
 ) -> None:
     with pytest.raises(ConfigError, match=said):
         open_paged(folder, **options)
+
+
+class Closing(ThreadStreams):
+    """Tells whether it was closed."""
+
+    is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
+        super().close()
+
+
+def test_what_fails_while_it_is_opened_closes_its_streams(folder: Path) -> None:
+    class Broken(OpaqueOps):
+        def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
+            raise torch.OutOfMemoryError("no memory for a step")
+
+    streams = Closing()
+    with pytest.raises(torch.OutOfMemoryError, match="no memory for a step"):
+        open_paged(folder, streams=streams, ops=Broken(), capture=RunAgain)
+
+    assert streams.is_closed
+
+
+def test_whoever_is_interrupted_while_it_is_opened_leaves_no_device_behind(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: object) -> None:
+        raise KeyboardInterrupt
+
+    streams, raised = Closing(), threading.Event()
+
+    def opening() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            open_paged(folder, streams=streams)
+        raised.set()
+
+    monkeypatch.setattr("stepahead.gpu.queued.Future.result", interrupted)
+    threading.Thread(target=opening, daemon=True).start()
+
+    assert raised.wait(RESULT_S)
+    assert streams.is_closed
 
 
 def test_a_family_without_a_fast_path_is_refused_before_its_weights_are_read(

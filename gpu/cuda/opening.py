@@ -184,16 +184,27 @@ class _Opening:
         weights = load_decoder_weights(self._config, files, bits=bits_of(options))
         pool = self._size_pool(weights, size)
         host = size_host(options, position_bytes=self._position_bytes)
-        runner = self._runner(weights, pool, host)
+        streams = self._place.streams()
+        try:
+            runner = self._runner(weights, pool, host, streams)
+            graphs = self._warmed_up(runner)
+        except BaseException:
+            streams.close()
+            raise
+        return runner, self._facts(pool, host, graphs)
+
+    def _warmed_up(self, runner: StepRunner) -> GraphFacts:
+        """The graphs that were captured, if any."""
+        device, budget_s = self._place.device, self._options.graph_capture_s
         if device.type == "cuda":
             # What fills memory runs on another stream than steps, which do not wait for it.
             torch.cuda.synchronize(device)
-        graphs = GraphFacts()
-        if self._place.capture is not None:
-            runner.warm_up()
-            if options.graph_capture_s > 0:
-                graphs = runner.capture_graphs(self._place.capture(), options.graph_capture_s)
-        return runner, self._facts(pool, host, graphs)
+        if self._place.capture is None:
+            return GraphFacts()
+        runner.warm_up()
+        if budget_s <= 0:
+            return GraphFacts()
+        return runner.capture_graphs(self._place.capture(), budget_s)
 
     def _size_pool(self, weights: DecoderWeights, size: int) -> PoolSize:
         options, place = self._options, self._place
@@ -207,7 +218,9 @@ class _Opening:
             options, profile, context_length=context, position_bytes=position_bytes
         )
 
-    def _runner(self, weights: DecoderWeights, pool: PoolSize, host: HostMemory) -> StepRunner:
+    def _runner(
+        self, weights: DecoderWeights, pool: PoolSize, host: HostMemory, streams: Streams
+    ) -> StepRunner:
         options, place, config = self._options, self._place, self._config
         memory = partial(
             KVMemory, self._model.layers, block_size=options.block_size, dtype=self._kv_dtype
@@ -218,7 +231,6 @@ class _Opening:
             pinned = place.device.type == "cuda"
             there = torch.device("cpu")
             host_kv = memory(num_blocks=host.num_blocks, device=there, pinned=pinned)
-        streams = place.streams()
         staging = Staging(streams)
         tables = DeviceTables(
             place.device,

@@ -78,8 +78,7 @@ class CudaStreams:
     def __init__(self, device: torch.device, around: Around = nullcontext) -> None:
         """`around` is entered for every piece of work, such as a ban of synchronisation."""
         self._device = device
-        idle = _IDLE.setdefault(device, [])
-        self._compute, self._copy = idle.pop() if idle else (_stream(device), _stream(device))
+        self._compute, self._copy = _streams(device)
         self._around = around
         self._host_words: dict[int, Tensor] = {}  # by address
         self._is_closed = False
@@ -141,6 +140,13 @@ class CudaStreams:
 _IDLE: dict[torch.device, list[tuple[torch.cuda.Stream, torch.cuda.Stream]]] = {}
 """Streams that were closed, for whoever is next on a GPU: torch keeps some 32 MiB for every stream
 that products ran on, to the end of the process."""
+
+
+def _streams(device: torch.device) -> tuple[torch.cuda.Stream, torch.cuda.Stream]:
+    """To compute and to copy. Devices may be opened on several threads at once."""
+    with suppress(IndexError):
+        return _IDLE.setdefault(device, []).pop()
+    return _stream(device), _stream(device)
 
 
 def _stream(device: torch.device) -> torch.cuda.Stream:
