@@ -5,12 +5,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ..kernels.packed_linear import MOST_ROWS
 from ..kernels.step_inputs import StepTensors
 from ..models.config import ModelConfig, kv_layers
 from ..options import DeviceOptions
 from .decoder import PagedDecoder, StepRows
 from .graphs import GRAPH_BYTES, coarse_sizes, graph_sizes
 from .kv_memory import KVMemory, kv_dtype_of
+from .matrices import bits_of
 from .memory import MemoryProfile, free_and_total, measure_work
 from .ops import Ops
 from .sampler import sample_padding
@@ -46,14 +48,17 @@ def profile_memory(
 
 
 def _graph_bytes(options: DeviceOptions, config: ModelConfig, dtype: torch.dtype) -> int:
-    """Of graphs that compute rows, of those that share blocks and of those that sample; these have
-    few kernels, and logits of which the largest are kept."""
+    """Of graphs that compute rows, of those that share blocks and of those that sample, which have
+    few kernels. All of them keep the most that one needs: logits, and a matrix of few bits that is
+    widened."""
     if options.graph_capture_s <= 0:
         return 0
     sizes = graph_sizes(options.num_slots // 2)
-    logits = sizes[-1] * config.vocab_size * dtype.itemsize
+    kept = sizes[-1] * config.vocab_size
+    if bits_of(options) is not None and sizes[-1] > MOST_ROWS:
+        kept += max(config.vocab_size, 2 * config.intermediate_size) * config.hidden_size
     few = len(sizes) * GRAPH_BYTES // 16
-    return (len(sizes) + len(coarse_sizes(sizes))) * GRAPH_BYTES + few + logits
+    return (len(sizes) + len(coarse_sizes(sizes))) * GRAPH_BYTES + few + kept * dtype.itemsize
 
 
 def padding_step(

@@ -1,10 +1,14 @@
 """How much of the GPU's memory is taken, and that it is given back."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-import torch
 
+from stepahead.gpu.cuda.graphs import GRAPH_BYTES, GraphFacts, coarse_sizes, graph_sizes
+from stepahead.gpu.cuda.memory import MemoryProfile
+from stepahead.gpu.cuda.profiling import profile_memory
+from stepahead.gpu.cuda.runner import StepRunner
 from stepahead.messages import ConfigError
 
 from .engines import open_named
@@ -51,6 +55,33 @@ def test_a_model_that_does_not_fit_is_refused_and_nothing_of_it_stays(gib: int, 
     with pytest.raises(ConfigError, match=said) as told:
         open_named("qwen3-0.6b", num_slots=512, max_num_batched_tokens=8192)
 
-    torch.cuda.empty_cache()
     assert told.value is not None  # while it is handled, as whoever opens a smaller one does
     assert counts().reserved <= WORKSPACES
+
+
+@pytest.mark.parametrize("quantization", ["none", "int8", "int4"])
+def test_graphs_take_no_more_memory_than_was_kept_for_them(
+    monkeypatch: pytest.MonkeyPatch, quantization: str
+) -> None:
+    """The graphs themselves take none here."""
+    kept: list[MemoryProfile] = []
+    taken: list[GraphFacts] = []
+
+    def profile(*args: Any, **kwargs: Any) -> MemoryProfile:
+        kept.append(profile_memory(*args, **kwargs))
+        return kept[-1]
+
+    def capture(self: StepRunner, *args: Any) -> GraphFacts:
+        taken.append(capture_graphs(self, *args))
+        return taken[-1]
+
+    capture_graphs = StepRunner.capture_graphs
+    monkeypatch.setattr("stepahead.gpu.cuda.opening.profile_memory", profile)
+    monkeypatch.setattr(StepRunner, "capture_graphs", capture)
+    device = open_named("qwen3-0.6b", num_slots=512, quantization=quantization)
+    device.close()
+
+    sizes = graph_sizes(256)
+    graphs = (len(sizes) + len(coarse_sizes(sizes))) * GRAPH_BYTES
+    assert device.facts.num_graphs == len(sizes)
+    assert taken[0].num_bytes < kept[0].graphs - graphs
