@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ import torch
 from .kernels import interpreter  # noqa: F401  # before any kernel: here they are interpreted
 
 # isort: split
-from stepahead.actors.gpu_bench import card_runs, peer, plans, whole_runs
+from stepahead.actors.gpu_bench import card_runs, peer, peer_runs, plans, whole_runs
 from stepahead.actors.gpu_bench.budget import Budget
 from stepahead.actors.gpu_bench.busy import BusyMeter, idle_share
 from stepahead.actors.gpu_bench.card_runs import kernel_figure
@@ -183,6 +183,19 @@ def test_what_is_given_up_is_cancelled_and_not_computed_to_its_end() -> None:
         peer.answers(manager, [[1], [2]], 1_000, until=0.0)
 
     assert cancelled == ["one", "two"]
+
+
+def test_a_transformers_without_continuous_batching_is_left_out(
+    trial: BenchPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer.Peer(shape_named("tiny"), trial.place.device)  # whatever else it imports is there
+    older = ModuleType("transformers.generation")
+    monkeypatch.setitem(sys.modules, "transformers.generation", older)
+
+    (told,) = peer_runs.peer_batches(trial, 8)
+
+    assert isinstance(told, LeftOut)
+    assert "transformers is not there to compare with" in str(told)
 
 
 def test_without_time_every_run_is_left_out_and_none_fails(trial: BenchPlace) -> None:

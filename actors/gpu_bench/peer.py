@@ -21,6 +21,7 @@ class Peer:
     def __init__(self, config: ModelConfig, device: torch.device) -> None:
         """Raises ImportError where transformers is not installed, or has no continuous batching."""
         from transformers import LlamaConfig, LlamaForCausalLM
+        from transformers.generation import ContinuousBatchingConfig  # noqa: F401  # or it ends here
         from transformers.utils import logging
 
         logging.set_verbosity_error()
