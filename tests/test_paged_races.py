@@ -26,6 +26,7 @@ from .paged_devices import (
     sample_rows,
 )
 from .test_cpu_device import PROMPTS, RESULT_S
+from .test_graphed_steps import RunAgain
 from .tiny_models import make_folder
 
 STEPS = 8
@@ -37,6 +38,10 @@ class Gate:
     def __init__(self, *closed: str) -> None:
         self._closed = set(closed)
         self._changed = threading.Condition()
+
+    def close(self, *names: str) -> None:
+        with self._changed:
+            self._closed.update(names)
 
     def __call__(self, name: str) -> None:
         with self._changed:
@@ -60,6 +65,10 @@ class Watched(ThreadStreams):
             return super().upload(words)
         finally:
             self.sent.release()
+
+    def upload_to(self, target: Tensor, words: Tensor) -> None:
+        super().upload_to(target, words)
+        self.sent.release()
 
 
 class Done:
@@ -115,11 +124,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_folder(tmp_path_factory.mktemp("model"), "llama", initializer_range=0.5)
 
 
-def decode(folder: Path, *closed: str, streams: type[Watched] = Watched) -> list[list[int]]:
+def decode(
+    folder: Path,
+    *closed: str,
+    streams: type[Watched] = Watched,
+    capture: type[RunAgain] | None = None,
+) -> list[list[int]]:
     """Two rows said over some steps, all of them launched and sent before the gate opens."""
-    gate = Gate(*closed)
+    gate = Gate()
     made = streams(gate)
-    device = open_paged(folder, streams=made)
+    device = open_paged(folder, streams=made, capture=capture)
+    gate.close(*closed)
     driver = Driver(device)
     rows = [make_row(slot, PROMPTS[slot], range(8 * slot, 8 * slot + 8)) for slot in range(2)]
     device.launch(make_plan(1, [(0, 0, 6, True), (1, 0, 3, True)], rows), driver.results.put)
@@ -153,17 +168,25 @@ def expected(folder: Path) -> list[list[int]]:
     return told
 
 
+WAYS = pytest.mark.parametrize("capture", [None, RunAgain], ids=["", "graphs"])
+
+
+@WAYS
 @pytest.mark.parametrize("closed", [(), ("compute",), ("copy",), ("compute", "copy")])
 def test_steps_that_were_launched_ahead_say_what_they_say_one_by_one(
-    folder: Path, expected: list[list[int]], closed: tuple[str, ...]
+    folder: Path,
+    expected: list[list[int]],
+    closed: tuple[str, ...],
+    capture: type[RunAgain] | None,
 ) -> None:
-    assert decode(folder, *closed) == expected
+    assert decode(folder, *closed, capture=capture) == expected
 
 
+@WAYS
 def test_a_buffer_that_is_written_too_early_would_be_seen(
-    folder: Path, expected: list[list[int]]
+    folder: Path, expected: list[list[int]], capture: type[RunAgain] | None
 ) -> None:
-    assert decode(folder, "compute", streams=WithoutGuards) != expected
+    assert decode(folder, "compute", streams=WithoutGuards, capture=capture) != expected
 
 
 def test_a_result_that_is_read_too_early_would_be_seen(
@@ -187,6 +210,14 @@ def test_a_result_that_is_written_over_before_it_is_copied_would_be_seen(
     monkeypatch.setattr("stepahead.gpu.cuda.runner.sample_rows", OneResult())
 
     assert decode(folder, "copy") != expected
+
+
+def test_a_result_of_a_graph_that_is_not_copied_before_the_next_would_be_seen(
+    folder: Path, expected: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Tensor, "clone", lambda self: self)
+
+    assert decode(folder, "copy", capture=RunAgain) != expected
 
 
 def test_a_buffer_grows_with_what_is_sent() -> None:
