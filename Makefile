@@ -57,13 +57,13 @@ docs: $(TEST_READY)
 clean:
 	rm -rf $(VENV) $(CUDA_VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
 
-$(VENV)/made:
+$(VENV)/made $(CUDA_VENV)/made:
 	@test -n "$(PYTHON)" || { \
 		echo "make: found no Python 3.11 or newer; name one: make PYTHON=/path/to/python" >&2; exit 2; }
 	@$(PYTHON) $(IS_NEW_ENOUGH) || { \
 		echo "make: $(PYTHON) is not Python 3.11 or newer" >&2; exit 2; }
-	@echo "setting up $(VENV); the first time this downloads what README.md lists" >&2
-	@$(PYTHON) -m venv $(VENV) </dev/null >&2
+	@echo "setting up $(@D); the first time this downloads what README.md lists" >&2
+	@$(PYTHON) -m venv $(@D) </dev/null >&2
 	@touch $@
 
 # torch comes first and alone: by far the largest download, and the one whose build people choose.
@@ -79,8 +79,7 @@ $(TEST_READY): $(RUN_READY)
 	@$(PIP_INSTALL) -e '.[dev]' </dev/null >&2
 	@touch $@
 
-$(CUDA_READY):
-	@$(PYTHON) -m venv $(CUDA_VENV) </dev/null >&2
+$(CUDA_READY): $(CUDA_VENV)/made
 	@$(CUDA_VENV)/bin/python -m pip install --disable-pip-version-check torch==2.11.0 triton==3.6.0 \
 		transformers==5.17.0 -e . pytest pytest-asyncio </dev/null >&2
 	@touch $@

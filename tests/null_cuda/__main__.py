@@ -8,7 +8,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from .build import PRELOADED, build
+from .build import PRELOADED, build, lacking
 
 HERE = Path(__file__).parent
 _PYTEST = ("-o", "python_files=check_*.py", "-o", "filterwarnings=", "-p", "no:randomly")
@@ -16,10 +16,14 @@ _PYTEST = ("-o", "python_files=check_*.py", "-o", "filterwarnings=", "-p", "no:r
 
 def main() -> None:
     libraries = Path(sys.prefix) / "null_cuda"
-    build(Path(sysconfig.get_paths()["purelib"]), libraries)
+    packages = Path(sysconfig.get_paths()["purelib"])
+    if (lack := lacking(packages)) is not None:
+        print(f"null cuda: {lack}", file=sys.stderr)
+        sys.exit(2)
+    build(packages, libraries)
     changes = {
         "LD_LIBRARY_PATH": str(libraries),
-        "LD_PRELOAD": " ".join(str(libraries / name) for name in PRELOADED),
+        "LD_PRELOAD": " ".join(PRELOADED),  # by name: a path with a space would be two
         "TRITON_LIBCUDA_PATH": str(libraries),
     }
     arguments = sys.argv[1:] or [str(HERE)]

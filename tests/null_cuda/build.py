@@ -5,6 +5,7 @@ and fails, of cuBLAS as one that does nothing.
 """
 
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -35,6 +36,18 @@ _BLAS = {
     "void *h, void *i, void *j, void *k, void *l, void *m, void *n, size_t o, void *stream) "
     '{{ return null_cuda_library("{name}", stream) ? 13 : 0; }}',
 }
+
+
+def lacking(packages: Path) -> str | None:
+    """What is not there to build with, and where it comes from; None where all of it is."""
+    if sys.platform != "linux":
+        return "it stands in for the libraries of Linux"
+    for tool, where in (("cc", "a C compiler"), ("nm", "binutils")):
+        if shutil.which(tool) is None:
+            return f"{tool} is not there; install {where}"
+    if not (packages / "nvidia/cu13/lib" / RUNTIME).exists():
+        return "torch is not one with CUDA 13; `make check-gpu` installs it in a place of its own"
+    return None
 
 
 def build(packages: Path, out: Path) -> None:

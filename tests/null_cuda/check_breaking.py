@@ -1,29 +1,39 @@
 """What becomes of engines whose GPU has no memory left, or breaks."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import torch
 
 from stepahead import Engine, EngineDead, FinishReason, RequestFailed, SamplingParams
+from stepahead.gpu.cuda.graphs import CudaCapture
 
 from .engines import call_soon, engine_on, open_named
-from .gpu import break_down, counts, have_memory
+from .gpu import MEMORY, break_down, counts, have_memory
 
 SHORT = SamplingParams(max_tokens=5, ignore_eos=True)
 
 
-@pytest.fixture
-async def engine() -> AsyncIterator[Engine]:
+@asynccontextmanager
+async def serving(**options: Any) -> AsyncIterator[Engine]:
     have_memory()
     device = open_named(
-        "qwen3-0.6b", call_soon(), num_slots=64, max_num_batched_tokens=2048, graph_capture_s=0.0
+        "qwen3-0.6b", call_soon(), num_slots=64, max_num_batched_tokens=2048, **options
     )
     async with engine_on(device, max_num_seqs=32) as engine:
         yield engine
     break_down(0)
     have_memory()
+
+
+@pytest.fixture(params=[0.0, 30.0], ids=["", "graphs"])
+async def engine(request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
+    async with serving(graph_capture_s=request.param) as engine:
+        yield engine
 
 
 async def reasons(engine: Engine, count: int, trouble: asyncio.Event) -> list[FinishReason | None]:
@@ -70,3 +80,37 @@ async def test_a_gpu_that_breaks_fails_every_request_then_the_engine_and_never_t
         last = told.value
     assert isinstance(last, EngineDead)
     assert "the device failed 8 steps in a row" in str(last)
+
+
+@pytest.mark.parametrize("number", [1, 5, 8, 10, 16])
+async def test_a_graph_for_which_there_is_no_memory_is_the_last_and_the_rest_is_done_without(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
+) -> None:
+    """Seven compute up to 32 rows, seven sample them, five compute rows that share blocks."""
+    captured = 0
+
+    def capture(self: CudaCapture, run: Callable[[], None]) -> Callable[[], None]:
+        nonlocal captured
+        captured += 1
+        if captured < number:
+            return capture_one(self, run)
+
+        def too_much() -> None:
+            run()
+            torch.empty(MEMORY, dtype=torch.uint8, device="cuda")
+
+        return capture_one(self, too_much)
+
+    capture_one = CudaCapture.capture
+    monkeypatch.setattr(CudaCapture, "capture", capture)
+    with caplog.at_level(logging.WARNING):
+        async with serving() as engine:
+            before = counts()
+            asked = (engine.generate([number] * length, SHORT) for length in range(1, 30))
+            answers = await asyncio.gather(*asked)
+            after = counts()
+
+    assert captured == number
+    assert "decode graphs cannot be captured any further" in caplog.text
+    assert {answer.finish_reason for answer in answers} == {FinishReason.LENGTH}
+    assert (after.graph_launches > before.graph_launches) == (number > 1)

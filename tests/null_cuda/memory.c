@@ -94,7 +94,10 @@ cudaError_t cudaHostAlloc(void **out, size_t size, unsigned flags) {
   return reserve(out, size, PINNED);
 }
 
-cudaError_t cudaFreeHost(void *at) { return release(at); }
+cudaError_t cudaFreeHost(void *at) {
+  UNLESS_BROKEN();
+  return release(at);
+}
 
 cudaError_t cudaHostRegister(void *at, size_t size, unsigned flags) {
   UNLESS_BROKEN();

@@ -119,6 +119,7 @@ cudaError_t cudaEventCreate(cudaEvent_t *out) { return cudaEventCreateWithFlags(
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   free(event);
+  UNLESS_BROKEN();
   return cudaSuccess;
 }
 
@@ -241,9 +242,15 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t handle, cudaGraphNode_t *nodes, size_t
   return cudaSuccess;
 }
 
-cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return cudaSuccess; }
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  UNLESS_BROKEN();
+  return cudaSuccess;
+}
 
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) { return cudaSuccess; }
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
+  UNLESS_BROKEN();
+  return cudaSuccess;
+}
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t handle, cudaStream_t stream) {
   UNLESS_BROKEN();
