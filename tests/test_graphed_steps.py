@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from torch import Tensor
@@ -49,20 +50,31 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_folder(tmp_path_factory.mktemp("model"), "llama", initializer_range=0.5)
 
 
-@pytest.mark.parametrize(("num_prompts", "temperature"), [(1, 0.0), (3, 1.0), (5, 0.0)])
+@pytest.mark.parametrize(
+    ("num_prompts", "sampling"),
+    [
+        (1, {}),
+        (3, {"temperature": 1.0}),
+        (5, {}),
+        (3, {"temperature": 1.5, "top_p": 0.5}),
+        (5, {"temperature": 1.5, "top_k": 3}),
+        (2, {"temperature": 1.5, "min_p": 0.3}),
+    ],
+)
 def test_graphed_steps_say_what_others_say_whatever_is_padding(
-    folder: Path, num_prompts: int, temperature: float
+    folder: Path, num_prompts: int, sampling: dict[str, Any]
 ) -> None:
     prompts, capture = PROMPTS[:num_prompts], RunAgain()
     said = []
     for made in (None, lambda: capture):
         device = open_paged(folder, capture=made, num_slots=16)
-        said.append(generate(device, prompts, 8, temperature=temperature, seed=3))
+        said.append(generate(device, prompts, 8, **({"seed": 3} | sampling)))
         device.close()
 
     assert said[0] == said[1]
-    # For 8, 4, 2 and 1 rows, what computes and what samples; for all but one if they share blocks.
-    assert capture.captured == capture.warmed == 4 + 4 + 3
+    # For 8, 4, 2 and 1 rows, what computes and what samples in two ways; for all but one if they
+    # share blocks.
+    assert capture.captured == capture.warmed == 4 + 2 * 4 + 3
     of_one = sum(len(prompt) == 1 for prompt in prompts)
     assert capture.replayed == 2 * 7 + of_one  # what comes with longer prompts is eager
 

@@ -1,8 +1,8 @@
 """DecodeSteps: steps of one token a row, which graphs compute, from what the host sends to tokens.
 
 What the host sends has a place of its own on the device, so a graph begins by reading it: all that
-is left to the host is one copy, and to say which graph. A second graph samples, where nobody wants
-more than a temperature; whoever does is sampled from what the first one left.
+is left to the host is one copy, and to say which graph. A second graph samples, by temperature or
+among the likeliest; where anybody wants more, rows are sampled from what the first one left.
 """
 
 from functools import partial
@@ -17,11 +17,13 @@ from .decoder import PagedDecoder, StepRows
 from .graphs import Capture, DecodeGraphs, GraphFacts, coarse_sizes, graph_sizes
 from .ops import Ops
 from .sampler import sample_rows
-from .sampling_tables import NO_NEEDS
+from .sampling_tables import CUTS, NO_NEEDS, Needs
 from .sharing import Route, Sharing
 from .staging import Staging
 from .streams import Streams
 from .tables import DeviceTables
+
+MOST_CUT_ROWS = 64  # that graphs sample among the likeliest: beyond, memory counts for more
 
 
 class DecodeSteps:
@@ -52,13 +54,17 @@ class DecodeSteps:
         self._plain: DecodeGraphs | None = None
         self._shared: DecodeGraphs | None = None  # of rows that share leading blocks
         self._samples: DecodeGraphs | None = None
+        self._cuts: DecodeGraphs | None = None  # that sample with top-k, top-p and min-p
 
     def capture(self, streams: Streams, capture: Capture, budget_s: float) -> GraphFacts:
         """Capture for as long as the budget lasts: what computes rows that share nothing, what
-        samples them, then a few for rows that share leading blocks. No step is queued."""
+        samples them, what does so among the likeliest, then a few for rows that share leading
+        blocks. No step is queued."""
         of = partial(DecodeGraphs, capture=capture, max_rows=self._sizes[-1])
         plain = of(self._decode, sizes=self._sizes)
-        samples = of(self._sample, sizes=self._sizes)
+        samples = of(partial(self._sample, needs=NO_NEEDS), sizes=self._sizes)
+        few = [size for size in self._sizes if size <= MOST_CUT_ROWS]
+        cuts = of(partial(self._sample, needs=CUTS), sizes=few)
         shared = of(
             partial(self._decode, is_shared=True),
             sizes=[size for size in coarse_sizes(self._sizes) if size > 1],
@@ -66,7 +72,7 @@ class DecodeSteps:
 
         def work() -> None:
             left = budget_s
-            for graphs in (plain, samples, shared):  # of padding: no memory is written
+            for graphs in (plain, samples, cuts, shared):  # of padding: no memory is written
                 facts = graphs.capture_all(budget_s=left)
                 left -= facts.seconds
                 if facts.fault is not None:
@@ -74,15 +80,15 @@ class DecodeSteps:
 
         streams.run(work)
         streams.mark().wait()
-        self._plain, self._samples, self._shared = plain, samples, shared
-        return plain.facts.beside(samples.facts).beside(shared.facts)
+        self._plain, self._samples, self._cuts, self._shared = plain, samples, cuts, shared
+        return plain.facts.beside(samples.facts).beside(cuts.facts).beside(shared.facts)
 
     def clear(self) -> None:
         """Let go of all graphs: they captured methods of this."""
-        for graphs in (self._plain, self._samples, self._shared):
+        for graphs in (self._plain, self._samples, self._cuts, self._shared):
             if graphs is not None:
                 graphs.clear()
-        self._plain = self._samples = self._shared = None
+        self._plain = self._samples = self._cuts = self._shared = None
 
     def route(self, plan: StepPlan) -> Route:
         """How to compute a plan that `Sharing` was told of: by which graph, if by any."""
@@ -128,16 +134,21 @@ class DecodeSteps:
         route.graphs.replay(route.size)
         return self._decoded[: route.size]
 
-    def can_sample(self, route: Route) -> bool:
-        """Whether there is a graph that samples these rows."""
-        return self._samples is not None and self._samples.has(route.size)
+    def can_sample(self, route: Route, needs: Needs) -> bool:
+        """Whether there is a graph that samples these rows by NO_NEEDS or by CUTS."""
+        graphs = self._sampling(needs)
+        return graphs is not None and graphs.has(route.size)
 
-    def sample(self, route: Route, num_rows: int) -> Tensor:
-        """Tokens of all rows behind `compute`, by temperature alone, noted where the next step
-        finds them.  # [rows] of int32, the caller's"""
-        assert self._samples is not None
-        self._samples.replay(route.size)
+    def sample(self, route: Route, num_rows: int, needs: Needs) -> Tensor:
+        """Tokens of all rows behind `compute`, noted where the next step finds them.
+        # [rows] of int32, the caller's"""
+        graphs = self._sampling(needs)
+        assert graphs is not None
+        graphs.replay(route.size)
         return self._sampled[:num_rows].clone()  # the next step may come before it was fetched
+
+    def _sampling(self, needs: Needs) -> DecodeGraphs | None:
+        return self._samples if needs is NO_NEEDS else self._cuts
 
     # What is captured
 
@@ -149,11 +160,11 @@ class DecodeSteps:
         rows = StepRows(tables.block_table, longest=1, shared=shared)
         self._decoded[:num_rows].copy_(self._decoder.forward(inputs, rows))
 
-    def _sample(self, num_rows: int) -> None:
+    def _sample(self, num_rows: int, needs: Needs) -> None:
         """What rows of one token sample takes the position behind all that they have."""
         tables, inputs = self._tables, self._inputs.first(num_rows, num_rows)
         logits = self._decoder.logits(self._decoded[:num_rows])
         slots, ends = inputs.slots, inputs.lengths
-        sampled = sample_rows(logits, slots, ends, tables.sampling, NO_NEEDS, ops=self._ops)
+        sampled = sample_rows(logits, slots, ends, tables.sampling, needs, ops=self._ops)
         self._ops.record(sampled, slots, ends, tables.tokens)
         self._sampled[:num_rows].copy_(sampled)

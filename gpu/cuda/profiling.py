@@ -9,6 +9,7 @@ from ..kernels.packed_linear import MOST_ROWS
 from ..kernels.step_inputs import StepTensors
 from ..models.config import ModelConfig, kv_layers
 from ..options import DeviceOptions
+from .decode_steps import MOST_CUT_ROWS
 from .decoder import PagedDecoder, StepRows
 from .graphs import GRAPH_BYTES, coarse_sizes, graph_sizes
 from .kv_memory import KVMemory, kv_dtype_of
@@ -49,16 +50,18 @@ def profile_memory(
 
 def _graph_bytes(options: DeviceOptions, config: ModelConfig, dtype: torch.dtype) -> int:
     """Of graphs that compute rows, of those that share blocks and of those that sample, which have
-    few kernels. All of them keep the most that one needs: logits, and a matrix of few bits that is
-    widened."""
+    few kernels. All of them keep the most that one needs: logits, those that are looked through for
+    the likeliest, and a matrix of few bits that is widened."""
     if options.graph_capture_s <= 0:
         return 0
     sizes = graph_sizes(options.num_slots // 2)
     kept = sizes[-1] * config.vocab_size
     if bits_of(options) is not None and sizes[-1] > MOST_ROWS:
         kept += max(config.vocab_size, 2 * config.intermediate_size) * config.hidden_size
-    few = len(sizes) * GRAPH_BYTES // 16
-    return (len(sizes) + len(coarse_sizes(sizes))) * GRAPH_BYTES + few + kept * dtype.itemsize
+    cuts = min(sizes[-1], MOST_CUT_ROWS) * config.vocab_size * 4
+    few = 2 * len(sizes) * GRAPH_BYTES // 16
+    many = (len(sizes) + len(coarse_sizes(sizes))) * GRAPH_BYTES
+    return many + few + kept * dtype.itemsize + cuts
 
 
 def padding_step(

@@ -131,8 +131,9 @@ class StepRunner:
         has_all = route.size > 0 and self._decodes.send(plan, route, self._staging)
         fills = self._tables.sampling.take_fills()
         step = RunningStep(plan, samples, self._refused_rows(plan), self._telling(plan))
-        if has_all and not fills and self._is_plain(step, samples, route):
-            self.streams.run(step.caught(partial(self._decode, step, route)))
+        needs = self._plain_needs(step, samples, route) if has_all and not fills else None
+        if needs is not None:
+            self.streams.run(step.caught(partial(self._decode, step, route, needs)))
             return self._fetched(step)
         sent = self._send(plan, starts, samples, changes, route)
         self.streams.run(step.caught(partial(self._compute, step, sent, route, fills)))
@@ -145,18 +146,15 @@ class StepRunner:
         self.streams.run(step.caught(partial(self._finish, step, sent, needs, masks)))
         return self._fetched(step)
 
-    def _is_plain(self, step: RunningStep, samples: Samples, route: Route) -> bool:
-        """Whether a step is one token for each of its rows and nothing else: what it computes and
-        samples is in graphs, and what it changes is sent to these."""
+    def _plain_needs(self, step: RunningStep, samples: Samples, route: Route) -> Needs | None:
+        """How graphs sample a step that is one token for each of its rows and nothing else: what
+        it changes is sent to them. None if it is more, or if there is no such graph."""
         plan = step.plan
-        return (
-            not (plan.new_rows or plan.told or plan.drafts or plan.copies or plan.masks)
-            and len(samples) == len(plan.slots)
-            and step.num_words == len(samples)
-            and not step.has_refused
-            and not self._tables.sampling.needs_any(samples.slots, samples.positions)
-            and self._decodes.can_sample(route)
-        )
+        brings = plan.new_rows or plan.told or plan.drafts or plan.copies or plan.masks
+        if brings or step.has_refused or step.telling or len(samples) < len(plan.slots):
+            return None
+        needs = self._tables.sampling.cuts(samples.slots, samples.positions)
+        return needs if needs is not None and self._decodes.can_sample(route, needs) else None
 
     def _fetched(self, step: RunningStep) -> RunningStep:
         """Queue the copy of what a step says."""
@@ -271,9 +269,9 @@ class StepRunner:
                 rows = replace(rows, shared=self._sharing.nothing(kind.num_rows, kind.num_tiles))
             self.decoder.logits(self.decoder.forward(inputs, rows))
 
-    def _decode(self, step: RunningStep, route: Route) -> None:
+    def _decode(self, step: RunningStep, route: Route, needs: Needs) -> None:
         self._decodes.compute(route)
-        step.words = self._decodes.sample(route, step.num_words)
+        step.words = self._decodes.sample(route, step.num_words, needs)
 
     def _run(self, inputs: StepTensors, plan: StepPlan, shared: Tensor) -> Tensor:
         """What the model says of each token.  # [tokens, hidden]"""

@@ -50,6 +50,8 @@ class Needs:
 
 
 NO_NEEDS = Needs()
+CUTS = Needs(has_top=True, has_top_p=True, has_min_p=True)
+"""What rows use that want to sample among the likeliest, each in its way."""
 
 _TOP_K, _TOP_P, _MIN_P, _TYPICAL, _COUNTS, _BIASES, _BANS, _WORDS, _NGRAMS, _CUSTOM = (
     1 << bit for bit in range(10)
@@ -165,9 +167,13 @@ class SamplingTables:
             forbids=self._forbids(slots, uses) if used & _CUSTOM and used & _BIASES else None,
         )
 
-    def needs_any(self, slots: Longs, positions: Ints) -> bool:
-        """Whether such a step uses anything; nothing is looked up or sent for it yet."""
-        return bool(np.bitwise_or.reduce(self._uses_at(slots, positions), initial=0))
+    def cuts(self, slots: Longs, positions: Ints) -> Needs | None:
+        """NO_NEEDS or CUTS where that is all that such a step uses, else None; nothing is looked up
+        or sent for it yet."""
+        used = int(np.bitwise_or.reduce(self._uses_at(slots, positions), initial=0))
+        if used & ~(_TOP_K | _TOP_P | _MIN_P):
+            return None
+        return CUTS if used else NO_NEEDS
 
     def _uses_at(self, slots: Longs, positions: Ints) -> Ints:
         """What slots use at positions, as bits: bans of ids end in the middle of an answer."""
