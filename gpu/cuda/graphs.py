@@ -12,9 +12,9 @@ import logging
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import torch
 
@@ -195,11 +195,18 @@ class CudaCapture:
         done.synchronize()
 
     def capture(self, run: Replay) -> Replay:
+        try:
+            return self._captured(run, self._pool)
+        except BaseException:
+            self._give_up()
+            raise
+
+    def _captured(self, run: Replay, pool: Any = None) -> Replay:
         graph = torch.cuda.CUDAGraph()
         # Threads that have nothing to do with this may use the device meanwhile.
         capturing = torch.cuda.graph(
             graph,
-            pool=self._pool,
+            pool=pool,
             stream=torch.cuda.current_stream(self._device),
             capture_error_mode="thread_local",
         )
@@ -209,6 +216,19 @@ class CudaCapture:
             run()
         replay: Replay = graph.replay
         return replay
+
+    def _give_up(self) -> None:
+        """Tell torch of a capture that CUDA did not take. For torch it is under way until then: its
+        allocator gives no memory back, and nobody in the process gets a random number."""
+
+        def work() -> None:
+            torch.zeros(1, device=self._device)
+
+        device = self._device.index
+        with suppress(RuntimeError):  # CUDA took it, and torch knows; or the GPU is broken
+            torch._C._cuda_endAllocateToPool(device, self._pool)
+            torch._C._cuda_releasePool(device, self._pool)
+            self._captured(work)  # the next that is taken puts the random numbers right
 
     def bytes_free(self) -> int:
         free, _ = torch.cuda.mem_get_info(self._device)

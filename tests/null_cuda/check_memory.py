@@ -1,11 +1,18 @@
 """How much of the GPU's memory is taken, and that it is given back."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import torch
 
-from stepahead.gpu.cuda.graphs import GRAPH_BYTES, GraphFacts, coarse_sizes, graph_sizes
+from stepahead.gpu.cuda.graphs import (
+    GRAPH_BYTES,
+    CudaCapture,
+    GraphFacts,
+    coarse_sizes,
+    graph_sizes,
+)
 from stepahead.gpu.cuda.memory import MemoryProfile
 from stepahead.gpu.cuda.profiling import profile_memory
 from stepahead.gpu.cuda.runner import StepRunner
@@ -85,3 +92,24 @@ def test_graphs_take_no_more_memory_than_was_kept_for_them(
     graphs = (len(sizes) + len(coarse_sizes(sizes))) * GRAPH_BYTES
     assert device.facts.num_graphs == len(sizes)
     assert taken[0].num_bytes < kept[0].graphs - graphs
+
+
+def test_what_cuda_does_not_take_as_a_graph_keeps_no_memory_and_no_random_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def capture(self: CudaCapture, run: Callable[[], None]) -> Callable[[], None]:
+        def waits() -> None:
+            run()
+            torch.cuda.synchronize()
+
+        return capture_one(self, waits)
+
+    capture_one = CudaCapture.capture
+    monkeypatch.setattr(CudaCapture, "capture", capture)
+    have_memory()
+    device = open_named("qwen3-0.6b", num_slots=64)
+    device.close()
+
+    assert device.facts.num_graphs == 0
+    assert counts().reserved <= WORKSPACES
+    assert len(torch.rand(1, device="cuda")) == 1
