@@ -151,7 +151,7 @@ def test_what_cannot_be_captured_runs_eagerly_and_the_reason_is_told() -> None:
 
     def run(rows: int) -> None:
         if rows == 4:
-            raise RuntimeError("out of memory")
+            raise RuntimeError("out of memory\nFor debugging pass a flag")
         capture.run(rows)
 
     graphs = DecodeGraphs(run, capture, 16)

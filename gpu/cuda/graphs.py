@@ -131,7 +131,8 @@ class DecodeGraphs:
                 try:
                     self._capture_one(size)
                 except Exception as error:  # of memory, of a kernel, of what cannot be captured
-                    fault = f"{size} rows: {error}"
+                    said, _, _ = str(error).partition("\n")  # CUDA's goes on with advice
+                    fault = f"{size} rows: {said}"
                     logger.warning("decode graphs cannot be captured any further: %s", fault)
                     break
         self._sizes = sorted(self._replays)
