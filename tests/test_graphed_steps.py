@@ -10,6 +10,7 @@ from torch import Tensor
 
 from stepahead.messages import StepDone
 from stepahead.messages.arrays import NO_INTS, frozen_ints, frozen_longs
+from stepahead.messages.logprobs import LogprobsWanted
 
 from .device_driver import Driver, generate, make_plan, make_row
 from .paged_devices import ThreadStreams, TritonOps, open_paged
@@ -175,6 +176,18 @@ def test_tokens_that_are_banned_at_first_are_banned_in_graphs_too_and_cost_nothi
     assert all(token_id % 2 for token_id in answer[:3])
     assert not all(token_id % 2 for token_id in answer[3:])
     assert capture.replayed == 2 + 2 * 9  # one for each step, and one to sample without a ban
+
+
+def test_an_answer_is_sampled_in_graphs_though_its_prompt_was_told_of(folder: Path) -> None:
+    wanted, capture = LogprobsWanted(prompt_top=2, prompt_start=1, prompt_end=3), RunAgain()
+    said = []
+    for made in (None, lambda: capture):
+        device = open_paged(folder, capture=made, num_slots=16)
+        said.append(generate(device, [[5, 6, 7]], 6, logprobs=wanted))
+        device.close()
+
+    assert said[0] == said[1]
+    assert capture.replayed == 2 * 5
 
 
 class Noting(ThreadStreams):

@@ -151,7 +151,8 @@ class StepRunner:
         it changes is sent to them. None if it is more, or if there is no such graph."""
         plan = step.plan
         brings = plan.new_rows or plan.told or plan.drafts or plan.copies or plan.masks
-        if brings or step.has_refused or step.telling or len(samples) < len(plan.slots):
+        tells = step.num_words > len(samples)
+        if brings or step.has_refused or tells or len(samples) < len(plan.slots):
             return None
         needs = self._tables.sampling.cuts(samples.slots, samples.positions)
         return needs if needs is not None and self._decodes.can_sample(route, needs) else None
