@@ -226,7 +226,8 @@ class CudaCapture:
             torch.zeros(1, device=self._device)
 
         device = self._device.index
-        with suppress(RuntimeError):  # CUDA took it, and torch knows; or the GPU is broken
+        # CUDA took it, and torch knows; or the GPU is broken, or this torch has no such calls.
+        with suppress(RuntimeError, AttributeError):
             torch._C._cuda_endAllocateToPool(device, self._pool)
             torch._C._cuda_releasePool(device, self._pool)
             self._captured(work)  # the next that is taken puts the random numbers right
