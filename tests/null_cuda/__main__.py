@@ -11,7 +11,8 @@ from pathlib import Path
 from .build import PRELOADED, build, lacking
 
 HERE = Path(__file__).parent
-_PYTEST = ("-o", "python_files=check_*.py", "-o", "filterwarnings=", "-p", "no:randomly")
+_SETTINGS = (f"testpaths={HERE}", "python_files=check_*.py", "filterwarnings=")
+_PYTEST = ("-m", "pytest", *(part for setting in _SETTINGS for part in ("-o", setting)))
 
 
 def main() -> None:
@@ -26,9 +27,8 @@ def main() -> None:
         "LD_PRELOAD": " ".join(PRELOADED),  # by name: a path with a space would be two
         "TRITON_LIBCUDA_PATH": str(libraries),
     }
-    arguments = sys.argv[1:] or [str(HERE)]
-    is_other = arguments[0] == "--"
-    command = arguments[1:] if is_other else ["-m", "pytest", *_PYTEST, *arguments]
+    arguments = sys.argv[1:]
+    command = arguments[1:] if arguments[:1] == ["--"] else [*_PYTEST, *arguments]
     os.execve(sys.executable, [sys.executable, *command], os.environ | changes)
 
 

@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
+import triton
+
 from stepahead import Engine, EngineConfig, SamplingParams
 from stepahead.actors.backend import Backend
 from stepahead.actors.text.toy import ToyTokenizer
@@ -15,6 +17,8 @@ from stepahead.gpu.cuda.shapes import open_shape, shape_named
 from stepahead.gpu.cuda.streams import no_waits
 from stepahead.gpu.options import DeviceOptions
 from stepahead.gpu.queued import Post
+
+assert not triton.knobs.runtime.interpret, "kernels are launched here, and not interpreted"
 
 _OF_DEVICES = (
     "num_blocks",
