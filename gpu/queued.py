@@ -137,8 +137,8 @@ def deliver(post: Post, call: Callable[[], None]) -> None:
 
 
 def told(plan: StepPlan, error: Exception) -> str:
-    """What is said of a step that raised; of a GPU's errors, whose further lines are advice to who
-    looks for them in kernels, the first line."""
+    """What is said of a step that raised, in one line: what torch puts behind the first of a GPU's
+    error is advice to who debugs kernels."""
     lines = str(error).strip().splitlines() or [""]
     return f"step {plan.step} failed: {type(error).__name__}: {lines[0]}"
 

@@ -47,7 +47,7 @@ def captured(
     max_rows: int, budget_s: float = 100.0, seconds: float = 1.0
 ) -> tuple[DecodeGraphs, NotingCapture]:
     capture = NotingCapture(seconds)
-    graphs = DecodeGraphs(capture.run, capture, max_rows)
+    graphs = DecodeGraphs(capture.run, capture, graph_sizes(max_rows))
     graphs.capture_all(budget_s=budget_s, clock=capture.clock)
     return graphs, capture
 
@@ -154,7 +154,7 @@ def test_what_cannot_be_captured_runs_eagerly_and_the_reason_is_told() -> None:
             raise RuntimeError("out of memory\nFor debugging pass a flag")
         capture.run(rows)
 
-    graphs = DecodeGraphs(run, capture, 16)
+    graphs = DecodeGraphs(run, capture, graph_sizes(16))
     facts = graphs.capture_all(budget_s=100.0, clock=capture.clock)
 
     assert facts.sizes == (8, 16)
@@ -181,7 +181,7 @@ def test_what_graphs_of_two_kinds_took_is_told_together() -> None:
 
 def test_only_the_sizes_that_are_named_are_captured() -> None:
     capture = NotingCapture()
-    graphs = DecodeGraphs(capture.run, capture, 20, sizes=[16, 4])
+    graphs = DecodeGraphs(capture.run, capture, [16, 4])
     graphs.capture_all(budget_s=100.0, clock=capture.clock)
 
     assert graphs.facts.sizes == (4, 16)

@@ -1,6 +1,5 @@
 """Steps that a graph computes, on the CPU: what is captured is run again where it is replayed."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,36 +13,12 @@ from stepahead.messages.logprobs import LogprobsWanted
 
 from .device_driver import Driver, generate, make_plan, make_row
 from .paged_devices import ThreadStreams, TritonOps, open_paged
+from .run_again import RunAgain
 from .test_cpu_device import RESULT_S
 from .tiny_models import make_folder
 
 PROMPTS = [[5, 6, 7], [9, 8, 7, 6, 5], [11], [3, 1, 4, 1, 5, 9], [2, 7]]
 LONGER = [prompt for prompt in PROMPTS if len(prompt) > 1][:3]
-
-
-class RunAgain:
-    """Stands in for graphs: replays by running once more, and counts how often."""
-
-    def __init__(self) -> None:
-        self.warmed = 0
-        self.captured = 0
-        self.replayed = 0
-
-    def warm_up(self, run: Callable[[], None]) -> None:
-        self.warmed += 1
-        run()
-
-    def capture(self, run: Callable[[], None]) -> Callable[[], None]:
-        self.captured += 1
-
-        def replay() -> None:
-            self.replayed += 1
-            run()
-
-        return replay
-
-    def bytes_free(self) -> int:
-        return 0
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from stepahead import SamplingParams
 from .drawn_lives import draw_ask, draw_options, live
 from .paged_devices import one_thread  # noqa: F401
 from .paged_engines import make_engine_folder, running
-from .test_graphed_steps import RunAgain
+from .run_again import RunAgain
 
 SEEDS = range(3)
 

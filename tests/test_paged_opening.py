@@ -31,8 +31,8 @@ from .paged_devices import (
     padding_step,
 )
 from .paged_engines import VOCAB, make_engine_folder
+from .run_again import RunAgain
 from .test_cpu_device import PROMPTS, RESULT_S, open_device
-from .test_graphed_steps import RunAgain
 from .tiny_models import make_folder, make_model, write_gguf
 
 H200 = GpuFacts(torch_version="2.11.0", cuda_version="13.0", name="NVIDIA H200", capability=(9, 0))

@@ -25,8 +25,8 @@ from .paged_devices import (
     open_paged,
     sample_rows,
 )
+from .run_again import RunAgain
 from .test_cpu_device import PROMPTS, RESULT_S
-from .test_graphed_steps import RunAgain
 from .tiny_models import make_folder
 
 STEPS = 8

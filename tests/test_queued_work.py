@@ -28,6 +28,7 @@ from stepahead.messages.logprobs import LogprobsWanted
 from stepahead.messages.token_bias import TokenBias
 
 from .device_driver import Driver, call_at_once, make_plan, make_row
+from .run_again import RunAgain
 from .test_cpu_device import RESULT_S, masked
 
 THERE = torch.device("meta")
@@ -138,19 +139,6 @@ class AtOnce:
         pass
 
 
-class Once:
-    """Stands in for graphs: what would be captured is run."""
-
-    def warm_up(self, run: Callable[[], None]) -> None:
-        run()
-
-    def capture(self, run: Callable[[], None]) -> Callable[[], None]:
-        return run
-
-    def bytes_free(self) -> int:
-        return 0
-
-
 class NoNumbers(RandomWeights):
     def read(self, name: str, out: Tensor) -> None:
         pass
@@ -172,7 +160,7 @@ def open_shapes(ops: Any) -> CudaDevice:
     options = DeviceOptions(
         model="tiny", dtype="bfloat16", num_slots=16, num_blocks=64, num_host_blocks=4
     )
-    place = Place(THERE, ops, AtOnce, Once)
+    place = Place(THERE, ops, AtOnce, RunAgain)
     return open_paged_device(options, call_at_once, place, lambda _: model, {"shout": shout})
 
 

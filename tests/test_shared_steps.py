@@ -11,7 +11,7 @@ from stepahead.gpu.cuda.shared_prefix import Savings
 
 from .device_driver import Driver, make_row
 from .paged_devices import CudaDevice, OpaqueOps, open_paged
-from .test_graphed_steps import RunAgain
+from .run_again import RunAgain
 from .tiny_models import make_folder
 
 PREFIX = list(range(20, 28))  # two blocks

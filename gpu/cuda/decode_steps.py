@@ -60,7 +60,7 @@ class DecodeSteps:
         """Capture for as long as the budget lasts: what computes rows that share nothing, what
         samples them, what does so among the likeliest, then a few for rows that share leading
         blocks. No step is queued."""
-        of = partial(DecodeGraphs, capture=capture, max_rows=self._sizes[-1])
+        of = partial(DecodeGraphs, capture=capture)
         plain = of(self._decode, sizes=self._sizes)
         samples = of(partial(self._sample, needs=NO_NEEDS), sizes=self._sizes)
         few = [size for size in self._sizes if size <= MOST_CUT_ROWS]

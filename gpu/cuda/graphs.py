@@ -97,18 +97,11 @@ def coarse_sizes(sizes: Sequence[int]) -> list[int]:
 class DecodeGraphs:
     """The graphs of one device, and which of them serves a step."""
 
-    def __init__(
-        self,
-        run: RunRows,
-        capture: Capture,
-        max_rows: int,
-        *,
-        sizes: Sequence[int] | None = None,
-    ) -> None:
-        """`sizes` to capture are those of `graph_sizes` unless others are named."""
+    def __init__(self, run: RunRows, capture: Capture, sizes: Sequence[int]) -> None:
+        """`sizes` are the numbers of rows to capture."""
         self._run = run
         self._capture = capture
-        self._wanted = graph_sizes(max_rows) if sizes is None else sizes
+        self._wanted = sizes
         self._replays: dict[int, Replay] = {}
         self._sizes: list[int] = []  # captured, rising
         self.facts = GraphFacts()

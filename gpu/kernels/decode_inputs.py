@@ -9,7 +9,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .build import Build
-from .step_inputs import StepTensors
+from .step_inputs import OUT_TYPES, StepTensors
 
 FIELDS = 4  # of a row: slot, position, where in its line of the block table a block goes, the block
 
@@ -99,8 +99,7 @@ BUILDS = (
         kernel=decode_inputs_kernel,
         types={
             **dict.fromkeys(("sent_ptr", "tokens_ptr", "block_table_ptr"), "*i32"),
-            **dict.fromkeys(("out_ids_ptr", "out_positions_ptr", "out_token_slots_ptr"), "*i32"),
-            **dict.fromkeys(("out_starts_ptr", "out_lengths_ptr", "out_slots_ptr"), "*i32"),
+            **OUT_TYPES,
             **dict.fromkeys(("tokens_stride", "table_stride", "num_rows"), "i32"),
         },
         constants=_CONSTANTS,

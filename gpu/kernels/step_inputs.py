@@ -46,6 +46,16 @@ class StepTensors:
         )
 
 
+OUT_TYPES = dict.fromkeys(
+    (
+        *("out_ids_ptr", "out_positions_ptr", "out_token_slots_ptr"),
+        *("out_starts_ptr", "out_lengths_ptr", "out_slots_ptr"),
+    ),
+    "*i32",
+)
+"""Of the arguments that take StepTensors, as `Build` has types."""
+
+
 @triton.jit(do_not_specialize=_COUNTS)
 def step_inputs_kernel(
     slots_ptr,
@@ -164,8 +174,7 @@ BUILDS = (
         kernel=step_inputs_kernel,
         types={
             **dict.fromkeys(("slots_ptr", "positions_ptr", "starts_ptr", "tokens_ptr"), "*i32"),
-            **dict.fromkeys(("out_ids_ptr", "out_positions_ptr", "out_token_slots_ptr"), "*i32"),
-            **dict.fromkeys(("out_starts_ptr", "out_lengths_ptr", "out_slots_ptr"), "*i32"),
+            **OUT_TYPES,
             **dict.fromkeys(("tokens_stride", *_COUNTS), "i32"),
         },
         constants=_CONSTANTS,

@@ -9,7 +9,7 @@ launch to attend that those of `step_kinds` have not, and behind it all that the
 import json
 import random
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -38,6 +38,7 @@ from stepahead.messages.arrays import NO_LONGS, frozen_ints, frozen_longs
 from stepahead.messages.token_bias import TokenBias
 
 from ..device_driver import Driver, call_at_once, make_plan, make_row
+from ..run_again import RunAgain
 
 # Sizes of whole groups; heads whose shared blocks are worth reading once; logits of an odd number
 # of stretches.
@@ -76,19 +77,6 @@ class Target:
 
     def get_current_target(self) -> GPUTarget:
         return GPUTarget("cuda", 90, 32)
-
-
-class Once:
-    """Stands in for graphs: what would be captured is run."""
-
-    def warm_up(self, run: Callable[[], None]) -> None:
-        run()
-
-    def capture(self, run: Callable[[], None]) -> Callable[[], None]:
-        return run
-
-    def bytes_free(self) -> int:
-        return 0
 
 
 def look_up(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> None:
@@ -162,7 +150,7 @@ def new_launches(**changes: Any) -> list[str]:
     weights = load_decoder_weights(CONFIG, files, bits=bits_of(options))
     launches.clear()
     padding_step(options, CONFIG, weights, TritonOps(), CONFIG.context_length)()
-    place = Place(torch.device("cpu"), TritonOps(), ThreadStreams, Once)
+    place = Place(torch.device("cpu"), TritonOps(), ThreadStreams, RunAgain)
     device = open_paged_device(
         options,
         call_at_once,
